@@ -1,0 +1,42 @@
+"""Find and remove what the runbook left in its workspace: caches, old runs, targets."""
+
+import shutil
+from pathlib import Path
+
+from runbook import pins
+from runbook.actions.jobs import Jobs
+from runbook.errors import BadParameter
+from runbook.workspace import Workspace
+
+
+def leftovers(work: Workspace, target: str, *, everything: bool) -> list[tuple[Path, int]]:
+    """(folder, MiB) of what would be removed: one stack's target and caches, everything, or caches and run folders.
+
+    Raises:
+        BadParameter: there is no stack of that name.
+    """
+    if everything:
+        folders = [work.root]
+    elif target:
+        folders = [work.targets / pins.stack(target).name, work.caches(target)]
+    else:
+        folders = [*work.root.glob("caches/*"), *work.runs.glob("*")]
+    return [(folder, _size_mib(folder)) for folder in sorted(folders) if folder.exists()]
+
+
+def _size_mib(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir()) >> 20
+
+
+def remove(work: Workspace, folders: list[Path]) -> None:
+    """Stop what runs, then remove the folders.
+
+    Raises:
+        BadParameter: a folder is not in the workspace (our own bug, refused all the same).
+    """
+    for folder in folders:
+        if not folder.is_relative_to(work.root):
+            raise BadParameter(f"{folder} is not in the workspace {work.root}", "a folder of ours")
+    Jobs(work.jobs).stop_all()
+    for folder in folders:
+        shutil.rmtree(folder)

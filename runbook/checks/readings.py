@@ -1,0 +1,35 @@
+"""Readings that several checks share, each with the question by which a reader repeats it."""
+
+from runbook import pins
+from runbook.model import Evidence
+from runbook.parse import nvidia, python_env
+from runbook.pins import Stack
+from runbook.probe import Probe
+from runbook.probes import questions
+
+GPU_QUESTION = questions.run(nvidia.ARGV)
+NO_GPU = "there is no NVIDIA GPU on this machine"
+DIST_INFO = "{site}/*.dist-info"
+
+__all__ = ["DIST_INFO", "GPU_QUESTION", "NO_GPU", "distributions", "gpus", "need", "stack_of"]
+
+
+def gpus(host: Probe) -> tuple[nvidia.Gpu, ...]:
+    """GPUs as nvidia-smi lists them; empty when it is missing or fails."""
+    ran = host.run(nvidia.ARGV)
+    return nvidia.gpus(ran.out) if ran.ok else ()
+
+
+def stack_of(host: Probe) -> Stack:
+    """The stack in question; the machine's first when no target was named."""
+    return pins.stack(host.stack if host.stack in pins.names() else pins.stacks_for(host)[0])
+
+
+def distributions(host: Probe) -> dict[str, str]:
+    """Packages of the target environment, by their dist-info folders."""
+    return python_env.distributions(host.glob(DIST_INFO))
+
+
+def need(name: str, value: str, stack: Stack) -> Evidence:
+    """What the stack asks, with the manifest as origin."""
+    return Evidence(name, value, f"stacks/{stack.name}/manifest.toml")

@@ -1,0 +1,376 @@
+"""The command line: run, check, explain, record, stop, lab, clean.
+
+Imports that cost time are made by the command that needs them: ``runbook check`` is asked often and must be quick.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from runbook import __version__, engine, report
+from runbook.errors import BadParameter, RunbookError
+from runbook.model import Cost
+
+EPILOG = (
+    "Exit codes: 0 every expected finding is there and ok, warn or skip; 1 something failed; 2 bad input; "
+    "3 no verdict (unknown, not run, a kernel died); 4 a bug of ours; 130 interrupted."
+)
+app = typer.Typer(
+    name="runbook",
+    help="From bare driver to a served Qwen3.5 model, one layer at a time, with evidence.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Format(str, Enum):
+    """How findings are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+
+
+MachineOption = Annotated[
+    str,
+    typer.Option(
+        "--machine",
+        help="live, or recorded:NAME (a recorded machine or its folder); auto is $RUNBOOK_MACHINE, else live.",
+    ),
+]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        help="Interpreter of the environment to examine; default: the one the runbook built for the stack.",
+        metavar="PYTHON",
+    ),
+]
+StackOption = Annotated[
+    str, typer.Option("--stack", help="Name of a stack; auto takes the one that fits this machine.")
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"runbook {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog=EPILOG)
+def run(
+    pages: Annotated[
+        list[str] | None, typer.Argument(help="Pages such as 04_torch, 04 or torch; all when none is named.")
+    ] = None,
+    stack: StackOption = "auto",
+    target: TargetOption = "",
+    machine: MachineOption = "auto",
+    plan: Annotated[bool, typer.Option("--plan", help="Print the steps and stop.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Run folder; default: a new one in the workspace.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, or with the latest.")
+    ] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Do not stop at a gate that fails.")
+    ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Also write every reading into this folder, as a recorded machine."),
+    ] = None,
+    p: Annotated[
+        list[str] | None,
+        typer.Option("-p", metavar="K=V", help="A parameter of the pages; may be given several times."),
+    ] = None,
+) -> None:
+    """Walk the pages headless and leave a run folder: notebooks, findings, report. Its place is printed last."""
+    from runbook import walk
+
+    work = _workspace()
+    given = _pairs(p or [])
+    if resume and (pages or given or stack != "auto" or target or plan):
+        raise BadParameter(
+            "--resume goes on with a run as it was begun",
+            "no pages, stack, target or parameters beside it",
+            "leave them out, or start a new run",
+        )
+    asked = walk.plan(pages or [], machine, stack, target, given, work)
+    if plan:
+        typer.echo("\n".join(walk.described(asked)))
+        return
+    folder = (out or (walk.latest(work) if resume else walk.new_folder(work))).resolve()
+    asked = walk.begin(asked, folder, resume=resume)
+    if record:
+        os.environ["RUNBOOK_RECORD"] = str(record.resolve())
+    code = _walk_with_progress(walk, asked, folder, work, keep_going=keep_going, resume=resume)
+    if record:
+        from runbook.probes.record import finish
+
+        finish(record.resolve(), tuple(dict.fromkeys(step.stack for step in asked.steps)))
+    typer.echo(str(folder))
+    raise typer.Exit(code)
+
+
+def _walk_with_progress(
+    walk: Any, asked: Any, folder: Path, work: Any, *, keep_going: bool, resume: bool
+) -> int:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    total = len(asked.steps)
+    console = Console(highlight=False)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("starting", total=total)
+        ended = 0
+
+        def progress(step: Any, state: str) -> None:
+            nonlocal ended
+            if not state:
+                bar.update(task, description=f"{step.spec.name} ({step.stack})")
+                return
+            ended += 1
+            bar.update(task, completed=ended)
+            for line in walk.told(step, state, ended, total, folder):
+                console.print(line, markup=False, soft_wrap=True)
+
+        code: int = walk.carry_out(
+            asked, folder, work, typer.echo, progress, keep_going=keep_going, resume=resume
+        )
+    return code
+
+
+@app.command(epilog=EPILOG)
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids such as TORCH-002, or layers such as TORCH; all when none is named."),
+    ] = None,
+    cost: Annotated[
+        Cost, typer.Option("--cost", help="The dearest kind of question that may be asked.")
+    ] = Cost.STATIC,
+    list_: Annotated[bool, typer.Option("--list", help="List the checks and stop.")] = False,
+    machine: MachineOption = "auto",
+    target: TargetOption = "",
+    stack: StackOption = "auto",
+    format_: Annotated[Format, typer.Option("--format", help="How findings are printed.")] = Format.TEXT,
+    waive: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--waive", metavar="ID", help="Show a failed check as warn; may be given several times."
+        ),
+    ] = None,
+) -> None:
+    """Judge this machine (or a recorded one) without changing anything; by default from files and quick commands only."""
+    from runbook import connect
+    from runbook.checks import ALL, BY_ID
+
+    chosen = engine.select(ALL, names or [], cost)
+    if list_:
+        typer.echo(report.listing(chosen))
+        return
+    if strange := [one for one in waive or [] if one not in BY_ID]:
+        raise BadParameter(
+            f"--waive {strange[0]}: there is no such check", "the id of a check", "runbook check --list"
+        )
+    host = connect.probe(machine, stack, target, _workspace())
+    text = format_ is Format.TEXT
+    if text and (banner := connect.banner(host)):
+        typer.echo(report.wrapped(banner))
+    findings = engine.run(
+        chosen,
+        ALL,
+        connect.cached(host),
+        waive=waive or [],
+        seen=lambda one: typer.echo(report.text(one)) if text else None,
+    )
+    if text:
+        typer.echo("\n" + report.summary(findings))
+    elif format_ is Format.JSON:
+        typer.echo(report.json_text(findings), nl=False)
+    else:
+        typer.echo(report.junit_text(report.as_json(one) for one in findings))
+    raise typer.Exit(engine.exit_code(findings))
+
+
+@app.command(epilog=EPILOG)
+def explain(
+    check_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a check, such as TORCH-002.")],
+) -> None:
+    """Print the page of a check: what it means, how to see it yourself, why it happens, fix, undo, source."""
+    from runbook.checks import ALL
+
+    text = report.explain_page(check_id.upper())
+    if text is None:
+        raise BadParameter(f"no page for {check_id!r}", f"an id such as {ALL[0].id}", "runbook check --list")
+    typer.echo(text, nl=False)
+
+
+@app.command(epilog=EPILOG)
+def record(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="Folder to write the recorded machine to; its name becomes the machine's."
+        ),
+    ],
+    cost: Annotated[
+        Cost, typer.Option("--cost", help="The dearest kind of question that may be asked.")
+    ] = Cost.INSIDE,
+    target: TargetOption = "",
+    stack: StackOption = "auto",
+) -> None:
+    """Ask this machine what the checks ask and write the answers down, redacted, as a machine that can be replayed."""
+    from runbook import connect
+    from runbook.checks import ALL
+    from runbook.probes.record import finish
+
+    if (out / "machine.toml").exists():
+        raise BadParameter(f"{out} already holds a recorded machine", "a new folder", "choose another --out")
+    os.environ["RUNBOOK_RECORD"] = str(out.resolve())
+    host = connect.probe("live", stack, target, _workspace())
+    findings = engine.run(engine.select(ALL, [], cost), ALL, connect.cached(host))
+    finish(out.resolve(), (host.stack,))
+    typer.echo(report.summary(findings))
+    typer.echo(
+        "Names, addresses, UUIDs, serials and tokens were replaced; read the answers before you share them."
+    )
+    typer.echo(f"replay it: runbook check --machine recorded:{out.resolve()}")
+
+
+@app.command(epilog=EPILOG)
+def stop() -> None:
+    """Stop every server and build of this workspace, and wait until each is gone. May be repeated."""
+    from runbook.actions.jobs import Jobs
+
+    stopped = Jobs(_workspace().jobs).stop_all()
+    typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+@app.command(epilog=EPILOG)
+def lab(
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, help="Port of JupyterLab on loopback.")
+    ] = 8888,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
+) -> None:
+    """Open JupyterLab at page 00."""
+    from runbook import walk
+
+    folder = walk.editable_notebooks(_workspace())
+    argv = [
+        sys.executable,
+        "-m",
+        "jupyter",
+        "lab",
+        str(folder / "00_start.ipynb"),
+        f"--ServerApp.root_dir={folder}",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+    ]
+    argv += [] if browser else ["--no-browser"]
+    # A container's only user is root; Jupyter asks to be told. It listens on loopback and wants its token all the same.
+    argv += ["--allow-root"] if os.geteuid() == 0 else []
+    os.execv(sys.executable, argv)  # noqa: S606 - signals and exit code are JupyterLab's own
+
+
+@app.command(epilog=EPILOG)
+def clean(
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target", metavar="STACK", help="Remove the target environment and caches of one stack."
+        ),
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Remove the whole workspace.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only what would go is shown.")] = False,
+) -> None:
+    """Remove what the runbook built: caches and old run folders by default. Shows first; removes with --yes."""
+    from runbook.actions.cleaning import leftovers, remove
+
+    work = _workspace()
+    found = leftovers(work, target, everything=everything)
+    for path, mib in found:
+        typer.echo(f"{mib:8} MiB  {path}")
+    if not found:
+        typer.echo("nothing to remove")
+    elif not yes:
+        typer.echo("shown only; add --yes to remove")
+    else:
+        remove(work, [path for path, _ in found])
+        typer.echo("removed")
+
+
+def _workspace() -> Any:
+    from runbook.workspace import workspace
+
+    return workspace()
+
+
+def _pairs(words: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
+            raise BadParameter(f"-p {word!r} is no parameter", "name=value", "for example -p deadline_s=600")
+        if name in pairs:
+            raise BadParameter(f"-p {name} is given twice", "each parameter once", "leave one out")
+        pairs[name] = value
+    return pairs
+
+
+def main() -> NoReturn:
+    """Run the command line; every end has one of the documented exit codes."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+    except RunbookError as why:
+        typer.echo(f"runbook: {why}", err=True)
+        sys.exit(why.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except Exception as why:  # noqa: BLE001 - the last line of defence: 4 tells a pipeline that the machine is not to blame
+        _ended_badly(why)
+
+
+def _ended_badly(why: Exception) -> NoReturn:
+    # typer's own usage errors carry a message for the user; anything else is a bug of ours.
+    if hasattr(why, "format_message"):
+        typer.echo(f"runbook: {why.format_message()}\n  do: runbook --help", err=True)
+        sys.exit(2)
+    import traceback
+
+    traceback.print_exception(why)
+    typer.echo("runbook: this is a bug of ours; please report it with the lines above", err=True)
+    sys.exit(4)
+
+
+if __name__ == "__main__":
+    main()

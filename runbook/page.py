@@ -1,0 +1,172 @@
+"""What a notebook holds: ``open_page`` and the page's look, check, plan and gate. Prints plain text, returns None.
+
+The page and the command line are the two faces that print; whatever a reader would not learn from lives below.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runbook import connect, engine, pins, report
+from runbook.actions import Action, Context
+from runbook.actions.build_target import BuildTarget
+from runbook.actions.jobs import Owner
+from runbook.actions.model_files import MakeModel, folder_of
+from runbook.actions.server import StartServer, StopServer
+from runbook.checks import ALL, BY_ID
+from runbook.errors import BadParameter, LayerNotReady
+from runbook.model import Finding, Verdict
+from runbook.params import Build, Common, Model, PageSpec, Server, page_spec, validated
+from runbook.probe import Probe
+from runbook.probes import questions
+from runbook.probes.cached import CachedProbe
+from runbook.workspace import workspace
+
+ACTIONS: dict[str, Callable[[Context], Action]] = {
+    "build_target": BuildTarget,
+    "make_model": MakeModel,
+    "start_server": StartServer,
+    "stop_server": StopServer,
+}
+OWNER_VARIABLE = "RUNBOOK_OWNER"
+LOOK_LINES = 16
+
+
+def open_page(name: str, **parameters: Any) -> "Page":  # noqa: ANN401 - checked against the page's dataclass next
+    """Open a page by name with the values of its parameters cell; prints machine, stack and target.
+
+    Raises:
+        BadParameter: a parameter, stack, machine or target that does not exist or does not fit.
+    """
+    spec = page_spec(name)
+    return Page(spec, validated(spec, parameters))
+
+
+class Page:
+    """One notebook's session with one machine."""
+
+    def __init__(self, spec: PageSpec, params: Common) -> None:
+        self.spec = spec
+        self.params = params
+        self.findings: dict[str, Finding] = {}
+        self.work = workspace()
+        self.apply = isinstance(params, Build) and params.apply
+        probe = connect.probe(params.machine, params.stack, params.target, self.work)
+        self.live = probe.machine == "live"
+        stack = pins.stack(probe.stack)
+        self.ctx = Context(
+            self.work,
+            stack,
+            Path(params.target).expanduser().absolute()
+            if params.target
+            else self.work.target_python(stack.name),
+            not params.target,
+            stack.model if not isinstance(params, Model) or params.model == "auto" else params.model,
+            Owner.parse(os.environ[OWNER_VARIABLE]) if os.environ.get(OWNER_VARIABLE) else Owner.of(),
+            params.deadline_s if isinstance(params, Server) else 900,
+        )
+        if self.live:
+            probe = connect.probe(params.machine, probe.stack, params.target, self.work, folder_of(self.ctx))
+        self.host = CachedProbe(probe)
+        self._opened(probe)
+
+    def _opened(self, probe: Probe) -> None:
+        if banner := connect.banner(probe):
+            print(report.wrapped(banner))
+        print(f"page     {self.spec.name} on {probe.machine}")
+        print(
+            f"stack    {self.ctx.stack.name}: {self.ctx.stack.device}, vLLM {self.ctx.stack.vllm}, torch {self.ctx.stack.torch}"
+        )
+        if self.live:
+            print(f"target   {self.ctx.python}{'' if probe.has_target else ' (not built yet)'}")
+
+    def look(self, question: str, lines: int = LOOK_LINES) -> None:
+        """Print one raw reading, cut to ``lines`` lines of 80 columns, so that the reader sees what a check sees."""
+        text = questions.ask(self.host, question).splitlines()
+        print(f"> {question}")
+        for line in text[:lines]:
+            print(line if len(line) <= report.WIDTH else line[: report.WIDTH - 3] + "...")
+        if len(text) > lines:
+            print(f"... {len(text) - lines} more lines")
+
+    def check(self, check_id: str) -> None:
+        """Judge one check of this page, and silently what it requires; print its finding."""
+        if check_id not in BY_ID:
+            raise BadParameter(f"no check {check_id!r}", "an id of this page", "runbook check --list")
+        for one in engine.with_required((BY_ID[check_id],), ALL):
+            if one.id not in self.findings or one.id == check_id:
+                self.findings[one.id] = engine.judge(one, self.host, self.findings)
+        print(report.text(self.findings[check_id]))
+
+    def finding(self, check_id: str) -> Finding:
+        """The finding of a check that was judged on this page."""
+        return self.findings[check_id]
+
+    def plan(self, name: str) -> None:
+        """Print what an action would do; do it when the parameter ``apply`` is True and the machine is live."""
+        if not self.live:
+            print(
+                f"{name}: a recording is replayed, so nothing is planned or done; what follows was read then"
+            )
+            return
+        action = ACTIONS[name](self.ctx)
+        for line in action.plan():
+            print(line)
+        if not self.apply:
+            print("shown only; set apply = True to do it")
+            return
+        action.apply(lambda line: print(f"  {line}", flush=True))
+        # Places may exist now that did not before, and old readings no longer hold.
+        self.host = CachedProbe(
+            connect.probe(
+                self.params.machine, self.ctx.stack.name, self.params.target, self.work, folder_of(self.ctx)
+            )
+        )
+
+    def stop(self) -> None:
+        """Stop the server, unless it is kept for the next page."""
+        if isinstance(self.params, Server) and self.params.keep_server:
+            print("the server is kept for the next page")
+            return
+        self.plan("stop_server")
+
+    def gate(self) -> None:
+        """Summary by verdict; write the findings; raise when the layer is not ready.
+
+        Raises:
+            LayerNotReady: a finding of this page is fail or unknown, or a check of its layers was not asked.
+        """
+        mine = [one for one in ALL if one.layer in self.spec.layers]
+        found = [self.findings[one.id] for one in mine if one.id in self.findings]
+        not_asked = tuple(one.id for one in mine if one.id not in self.findings)
+        print(report.summary(found))
+        if self.params.out_dir:
+            self._write(found)
+        bad = tuple(one.id for one in found if one.verdict in (Verdict.FAIL, Verdict.UNKNOWN)) + not_asked
+        if not bad:
+            print(f"gate     {self.spec.name} is ready")
+            return
+        words = f"{self.spec.name} is not ready: {', '.join(bad)}" + (
+            f" (not asked: {', '.join(not_asked)})" if not_asked else ""
+        )
+        if self.params.strict:
+            raise LayerNotReady(bad, words)
+        print(f"gate     {words}")
+
+    def _write(self, found: list[Finding]) -> None:
+        folder = Path(self.params.out_dir) / "findings"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.spec.name}@{self.ctx.stack.name}.json"
+        partial = path.with_suffix(".part")
+        partial.write_text(report.json_text(found), encoding="utf-8")
+        partial.replace(path)
+
+
+def findings_of(folder: Path) -> list[dict[str, Any]]:
+    """Findings written by the pages of one run folder, page by page."""
+    rows: list[dict[str, Any]] = []
+    for path in sorted((folder / "findings").glob("*.json")):
+        rows += json.loads(path.read_text(encoding="utf-8"))
+    return rows

@@ -1,0 +1,178 @@
+"""Ask a live machine and write every answer down, redacted, in the form ``replay`` reads.
+
+Redaction works on whole tokens, never on substrings (a tool that replaced the user name as a substring ate the word
+"root" in every container's report). What is replaced: this machine's folders (by placeholders), host and user name,
+GPU and disk UUIDs, serial numbers, MAC and non-loopback IP addresses, credentials in URLs, and token-shaped words.
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+from runbook.parse import nvidia, proc
+from runbook.probe import TARGET_PLACEHOLDERS, Ran, Reply
+from runbook.probes import questions
+from runbook.probes.live import LiveProbe, is_secret_name
+from runbook.workspace import workspace
+
+_UUID = re.compile(r"\b(GPU-|MIG-)?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
+_IPV4 = re.compile(
+    r"(?<![\d.])(?!127\.|0\.0\.0\.0)(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?![\d.])"
+)
+_MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b")
+_URL_USER = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
+_TOKEN = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{16,}|AKIA[0-9A-Z]{12,}|Bearer\s+\S+)"
+)
+_SERIAL = re.compile(r"(?im)(serial(?:[ _]number)?\s*[:=,]\s*)(?!\[?n/a)\S+")
+_LABELLED = re.compile(
+    r"(?im)\b([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|API_KEY)[A-Z0-9_]*)(\s*[=:]\s*)(?!None\b|False\b|True\b)['\"]?[^\s,'\"]+['\"]?"
+)
+# Four-part numbers that are versions, not addresses, are common in this field (cuDNN 9.19.0.56): they follow a name or '=='.
+_VERSION_BEFORE = re.compile(r"(?i)(?:==|[-_]|version\W{0,3}|cudnn\W{0,3}|nccl\W{0,3}|v)$")
+
+
+class Redactor:
+    """Replaces what identifies a machine or a person. ``places`` maps placeholders to this machine's folders."""
+
+    def __init__(self, places: dict[str, str], host: str = "", user: str = "") -> None:
+        longest_first = sorted(places.items(), key=lambda item: -len(item[1]))
+        self.places = [(name, place) for name, place in longest_first if len(place) > 1]
+        words = [(host, "<host>"), (user if user != "root" else "", "<user>")]
+        self.words = [
+            (re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w-])"), label)
+            for word, label in words
+            if len(word) > 1
+        ]
+
+    def __call__(self, text: str) -> str:
+        """``text`` with every such token replaced."""
+        for name, place in self.places:
+            text = re.sub(rf"{re.escape(place)}(?![\w-])", name, text)
+        text = _UUID.sub(lambda match: f"{match.group(1) or ''}<uuid>", text)
+        text = _URL_USER.sub(r"\1<credentials>@", text)
+        text = _TOKEN.sub("<token>", text)
+        text = _LABELLED.sub(r"\1\2<token>", text)
+        text = _SERIAL.sub(r"\1<serial>", text)
+        text = _MAC.sub("<mac>", text)
+        text = _IPV4.sub(
+            lambda match: match.group() if _VERSION_BEFORE.search(text[: match.start()][-24:]) else "<ip>",
+            text,
+        )
+        for word, label in self.words:
+            text = word.sub(label, text)
+        return text
+
+
+class RecordProbe:
+    """A live probe that keeps what it hears in ``folder``; a later answer to the same question replaces the earlier."""
+
+    def __init__(self, live: LiveProbe, folder: Path) -> None:
+        self.live = live
+        self.machine = live.machine
+        self.stack = live.stack
+        self.folder = folder
+        (folder / "answers").mkdir(parents=True, exist_ok=True)
+        self.redact = Redactor(
+            live.places, socket.gethostname(), os.environ.get("USER", os.environ.get("LOGNAME", ""))
+        )
+
+    @property
+    def has_target(self) -> bool:
+        """As the live probe."""
+        return self.live.has_target
+
+    def _keep(self, ask: str, text: str, suffix: str = "txt", **extra: Any) -> None:  # noqa: ANN401 - bool, int or str as JSON takes
+        about_target = ask.startswith(("inside ", "http ")) or any(
+            name in ask for name in TARGET_PLACEHOLDERS
+        )
+        stack = self.stack if about_target else ""
+        row: dict[str, Any] = {
+            "ask": ask,
+            "stack": stack,
+            **{key: value for key, value in extra.items() if value},
+        }
+        if text:
+            slug = re.sub(r"[^a-z0-9]+", "-", ask.lower()).strip("-")[:60]
+            row["file"] = f"{slug}-{hashlib.sha256(f'{stack} {ask}'.encode()).hexdigest()[:6]}.{suffix}"
+            (self.folder / "answers" / row["file"]).write_text(self.redact(text), encoding="utf-8")
+        path = self.folder / "index.json"
+        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        rows = [old for old in rows if (old["stack"], old["ask"]) != (stack, ask)] + [row]
+        rows.sort(key=lambda old: (old["stack"], old["ask"]))
+        path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def run(self, argv: list[str], timeout_s: float = 20.0) -> Ran:
+        """Run and write down."""
+        ran = self.live.run(argv, timeout_s)
+        self._keep(
+            questions.run(argv),
+            ran.out,
+            rc=ran.rc,
+            err=self.redact(ran.err),
+            missing=ran.missing,
+            timed_out=ran.timed_out,
+        )
+        return ran
+
+    def read_text(self, path: str) -> str | None:
+        """Read and write down."""
+        text = self.live.read_text(path)
+        self._keep(f"read {path}", text or "", missing=text is None)
+        return text
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """List and write down."""
+        found = self.live.glob(pattern)
+        self._keep(f"glob {pattern}", "\n".join(found))
+        return found
+
+    def env(self, name: str) -> str | None:
+        """Read and write down; a secret's value never gets this far."""
+        value = self.live.env(name)
+        self._keep(f"env {name}", value or "", missing=value is None, secret=is_secret_name(name))
+        return value
+
+    def inside(
+        self, script: str, args: dict[str, str] | None = None, timeout_s: float = 120.0
+    ) -> dict[str, Any]:
+        """Ask and write down."""
+        answer = self.live.inside(script, args, timeout_s)
+        self._keep(
+            questions.inside(script, args), json.dumps(answer, indent=1, ensure_ascii=False) + "\n", "json"
+        )
+        return answer
+
+    def http(self, method: str, path: str, json: dict[str, Any] | None = None) -> Reply:
+        """Ask and write down."""
+        reply = self.live.http(method, path, json)
+        self._keep(questions.http(method, path, json), reply.body, status=reply.status)
+        return reply
+
+
+def finish(folder: Path, stacks: tuple[str, ...]) -> None:
+    """Write ``machine.toml``: name (the folder's), what the machine is in a line, today's date, and its stacks."""
+    live = LiveProbe(workspace())
+    cores, memory = (
+        live.run(["nproc"]).out.strip(),
+        proc.meminfo_mib(live.read_text("/proc/meminfo"), "MemTotal") or 0,
+    )
+    gpus = nvidia.gpus(live.run(nvidia.ARGV).out)
+    cards = ", ".join(sorted({one.name for one in gpus})) or "no GPU"
+    what = f"{cores} cores, {memory / 1024:.0f} GiB, {f'{len(gpus)} x {cards}' if gpus else cards}"
+    recorded = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    lines = [
+        f"{key} = {json.dumps(value, ensure_ascii=False)}"
+        for key, value in (
+            ("name", folder.name),
+            ("what", what),
+            ("recorded", recorded),
+            ("stacks", list(stacks)),
+        )
+    ]
+    (folder / "machine.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,213 @@
+"""Findings as text, JSON, JUnit and HTML. Pure: values in, text out; nothing is printed or asked here.
+
+The text form is what a reader, a log and nbval see: 80 columns, no colour, the same on every machine.
+"""
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from runbook.model import FINDINGS_SCHEMA, Check, Evidence, Finding, Verdict
+
+WIDTH = 80
+INDENT = 15
+EXPLAIN = Path(__file__).parent / "explain"
+
+
+def text(one: Finding) -> str:
+    """One finding: verdict line, evidence with origins, then reason, why and fix where they help."""
+    tag = f"{one.verdict.value.upper():7} {one.id:10} "
+    lines = [_wrap(one.title, tag, " " * len(tag))]
+    if one.waived:
+        lines.append(_labelled("waived", "shown as warn because it was waived by name"))
+    if one.evidence:
+        lines += _table(one.evidence)
+    if one.reason:
+        lines.append(_labelled("because", one.reason))
+    if one.verdict in (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN):
+        lines.append(_labelled("why", one.why))
+        if one.fix:
+            lines.append(_labelled("fix", f"{one.fix.text} (risk: {one.fix.risk.value})"))
+            lines += [_raw("", command) for command in one.fix.commands]
+            if one.fix.undo:
+                lines.append(_labelled("undo", one.fix.undo))
+        lines.append(_labelled("more", f"runbook explain {one.id}"))
+    return "\n".join(lines)
+
+
+def _table(evidence: Sequence[Evidence]) -> list[str]:
+    names = min(max(len(one.name) for one in evidence), 24)
+    values = min(max(len(show(one.value)) for one in evidence), 28)
+    lines = []
+    for one in evidence:
+        left = f"        {one.name:{names}}  {show(one.value):{values}}"
+        whole = f"{left}  {one.origin}".rstrip()
+        lines += [whole] if len(whole) <= WIDTH else _long(one, names)
+    return lines
+
+
+def _long(one: Evidence, names: int) -> list[str]:
+    head = f"        {one.name:{names}}  "
+    lines = textwrap.wrap(show(one.value), WIDTH - len(head), break_on_hyphens=False) or [""]
+    rows = [head + lines[0], *(" " * len(head) + line for line in lines[1:])]
+    if one.origin:
+        rows += [
+            " " * len(head) + line
+            for line in textwrap.wrap(f"({one.origin})", WIDTH - len(head), break_on_hyphens=False)
+        ]
+    return rows
+
+
+def show(value: str | float | bool | None) -> str:  # noqa: FBT001
+    """A value as every face prints it."""
+    if value is None:
+        return "not read"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _labelled(label: str, words: str) -> str:
+    return _wrap(words, f"        {label:7} ", " " * 16)
+
+
+def _raw(label: str, line: str) -> str:
+    # A command is pasted as it is: never wrapped, even when it is long.
+    return f"        {label:7} $ {line}"
+
+
+def wrapped(words: str) -> str:
+    """Prose in 80 columns."""
+    return _wrap(words, "", "")
+
+
+def _wrap(words: str, first: str, rest: str) -> str:
+    return textwrap.fill(
+        words,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """Counts by verdict, then the ids that are not ok, one line a verdict."""
+    every = list(findings)
+    counts = Counter(one.verdict for one in every)
+    lines = [
+        ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict) + f" of {len(every)} findings"
+    ]
+    for verdict in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.SKIP):
+        ids = [one.id for one in every if one.verdict is verdict]
+        if ids:
+            lines.append(_wrap(" ".join(ids), f"{verdict.value:8}", " " * 8))
+    return "\n".join(lines)
+
+
+def listing(checks: Iterable[Check]) -> str:
+    """The checks there are, one line each: id, cost, title."""
+    return "\n".join(f"{one.id:11} {one.cost.value:7} {one.title}" for one in checks)
+
+
+def as_json(one: Finding) -> dict[str, Any]:
+    """One finding as the JSON object that ``schemas/findings.schema.json`` describes."""
+    return {
+        "schema": FINDINGS_SCHEMA,
+        "id": one.id,
+        "layer": one.layer.value,
+        "stack": one.stack,
+        "title": one.title,
+        "verdict": one.verdict.value,
+        "waived": one.waived,
+        "reason": one.reason,
+        "why": one.why,
+        "evidence": [
+            {"name": each.name, "value": each.value, "origin": each.origin} for each in one.evidence
+        ],
+        "fix": None
+        if one.fix is None
+        else {
+            "text": one.fix.text,
+            "commands": list(one.fix.commands),
+            "risk": one.fix.risk.value,
+            "undo": one.fix.undo,
+        },
+        "source": {"title": one.source.title, "url": one.source.url, "read": one.source.read},
+        "duration_s": one.duration_s,
+    }
+
+
+def json_text(findings: Iterable[Finding]) -> str:
+    """The JSON list of findings."""
+    return json.dumps([as_json(one) for one in findings], indent=1, ensure_ascii=False) + "\n"
+
+
+def junit_text(rows: Iterable[dict[str, Any]]) -> str:
+    """JUnit XML of findings in their JSON form: fail is a failure, unknown an error, skip is skipped."""
+    from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite  # noqa: PLC0415 - only when asked for
+
+    suites: dict[str, Any] = {}
+    for row in rows:
+        name = row["layer"] + (f" {row['stack']}" if row["stack"] else "")
+        suite = suites.setdefault(name, TestSuite(name))
+        case = TestCase(
+            f"{row['id']} {row['title']}", classname=f"runbook.{row['layer']}", time=row["duration_s"]
+        )
+        seen = "; ".join(f"{each['name']}={show(each['value'])}" for each in row["evidence"])
+        if row["verdict"] == "fail":
+            case.result = [Failure(f"{row['reason']} {seen} fix: {row['fix']['text']}".strip())]
+        elif row["verdict"] == "unknown":
+            case.result = [Error(row["reason"] or seen)]
+        elif row["verdict"] == "skip":
+            case.result = [Skipped(row["reason"])]
+        else:
+            case.system_out = seen
+        suite.add_testcase(case)
+    xml = JUnitXml("runbook")
+    for suite in suites.values():
+        xml.add_testsuite(suite)
+    xml.update_statistics()
+    text_form: bytes | str = xml.tostring()
+    return text_form.decode() if isinstance(text_form, bytes) else text_form
+
+
+def not_run(check: Check, stack: str, why: str) -> dict[str, Any]:
+    """The JSON row of an expected finding that was never made: unknown, never silently absent."""
+    reason = f"not run: {why}"
+    missing = Finding(
+        check.id, check.layer, check.title, check.why, Verdict.UNKNOWN, (), None, reason, waived=False, duration_s=0.0, stack=stack, source=check.source
+    )  # fmt: skip
+    return as_json(missing)
+
+
+def html_text(pages: list[dict[str, Any]], run: dict[str, Any]) -> str:
+    """The report of a run: one file, no script, nothing fetched.
+
+    Each page is ``{"page", "stack", "state", "seconds", "rows"}``, its rows findings in their JSON form; ``run`` is run.json.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only when asked for
+
+    environment = Environment(
+        loader=PackageLoader("runbook"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["show"] = show
+    counts = Counter(row["verdict"] for page in pages for row in page["rows"])
+    verdicts = [verdict.value for verdict in Verdict]
+    return environment.get_template("report.html").render(
+        pages=pages, run=run, counts=counts, total=counts.total(), verdicts=verdicts
+    )
+
+
+def explain_page(check_id: str) -> str | None:
+    """The page of a check id, or None when there is none."""
+    path = EXPLAIN / f"{check_id}.md"
+    return path.read_text(encoding="utf-8") if path.exists() else None

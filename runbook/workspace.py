@@ -1,0 +1,87 @@
+"""The one folder the runbook writes to, and what lies where in it.
+
+``$RUNBOOK_HOME``, else ``vllm-qwen-runbook`` under ``$XDG_DATA_HOME`` (default ``~/.local/share``)::
+
+    targets/<stack>/      a target environment (a venv) and target.json, written last
+    models/<name>/        a checkpoint
+    jobs/                 state files of background processes
+    logs/                 their logs, and those of builds
+    caches/<stack>/       compile caches the server reads (torch.compile, inductor, Triton)
+    runs/<time>/          run folders
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook.errors import BadParameter
+
+DISTRIBUTION = "vllm-qwen-runbook"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Paths below the workspace folder; nothing is created until it is needed."""
+
+    root: Path
+
+    @property
+    def targets(self) -> Path:
+        """Target environments, one folder a stack."""
+        return self.root / "targets"
+
+    @property
+    def models(self) -> Path:
+        """Checkpoints, one folder a model."""
+        return self.root / "models"
+
+    @property
+    def jobs(self) -> Path:
+        """State files of background processes."""
+        return self.root / "jobs"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of background processes and builds."""
+        return self.root / "logs"
+
+    @property
+    def runs(self) -> Path:
+        """Run folders, one a walk, named by local time."""
+        return self.root / "runs"
+
+    def caches(self, stack: str) -> Path:
+        """Compile caches of one stack; kept between starts so that a second start compiles nothing."""
+        return self.root / "caches" / (stack or "any")
+
+    def target_python(self, stack: str) -> Path:
+        """Interpreter of the target environment of ``stack`` (it may not exist yet)."""
+        return self.targets / stack / "bin" / "python"
+
+
+def workspace(environ: dict[str, str] | None = None) -> Workspace:
+    """The workspace in force.
+
+    Raises:
+        BadParameter: the folder's place is not an absolute path, or no home folder is known.
+    """
+    env = dict(os.environ) if environ is None else environ
+    named = env.get("RUNBOOK_HOME", "")
+    if named:
+        root = Path(named)
+        if not root.is_absolute():
+            raise BadParameter(
+                f"RUNBOOK_HOME={named!r} is not an absolute path",
+                "an absolute folder, since notebooks and jobs run in different working folders",
+                "export RUNBOOK_HOME=$PWD/work",
+            )
+        return Workspace(root)
+    data = env.get("XDG_DATA_HOME", "")
+    if data and Path(data).is_absolute():
+        return Workspace(Path(data) / DISTRIBUTION)
+    home = env.get("HOME", "")
+    if not home:
+        raise BadParameter(
+            "neither RUNBOOK_HOME nor HOME is set", "a folder to work in", "export RUNBOOK_HOME=/some/folder"
+        )
+    return Workspace(Path(home) / ".local" / "share" / DISTRIBUTION)
