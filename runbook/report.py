@@ -39,26 +39,21 @@ def text(one: Finding) -> str:
 
 
 def _table(evidence: Sequence[Evidence]) -> list[str]:
-    names = min(max(len(one.name) for one in evidence), 24)
+    """Name, value, origin in columns; an origin too long for its line follows once below the rows that share it."""
+    names = min(max(len(one.name) for one in evidence), 26)
     values = min(max(len(show(one.value)) for one in evidence), 28)
-    lines = []
-    for one in evidence:
-        left = f"        {one.name:{names}}  {show(one.value):{values}}"
-        whole = f"{left}  {one.origin}".rstrip()
-        lines += [whole] if len(whole) <= WIDTH else _long(one, names)
+    lines: list[str] = []
+    for place, one in enumerate(evidence):
+        head = f"        {one.name:{names}}  "
+        whole = f"{head}{show(one.value):{values}}  {one.origin}".rstrip()
+        if len(whole) <= WIDTH:
+            lines.append(whole)
+            continue
+        value = textwrap.wrap(show(one.value), WIDTH - len(head), break_on_hyphens=False) or [""]
+        lines += [head + value[0], *(" " * len(head) + line for line in value[1:])]
+        if one.origin and one.origin != next((later.origin for later in evidence[place + 1 :]), None):
+            lines.append(_wrap(f"({one.origin})", " " * 10, " " * 11))
     return lines
-
-
-def _long(one: Evidence, names: int) -> list[str]:
-    head = f"        {one.name:{names}}  "
-    lines = textwrap.wrap(show(one.value), WIDTH - len(head), break_on_hyphens=False) or [""]
-    rows = [head + lines[0], *(" " * len(head) + line for line in lines[1:])]
-    if one.origin:
-        rows += [
-            " " * len(head) + line
-            for line in textwrap.wrap(f"({one.origin})", WIDTH - len(head), break_on_hyphens=False)
-        ]
-    return rows
 
 
 def show(value: str | float | bool | None) -> str:  # noqa: FBT001

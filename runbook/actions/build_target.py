@@ -197,6 +197,8 @@ def _missing_of(record: Path) -> list[str]:
     for line in record.read_text(encoding="utf-8").splitlines():
         name, _, size = line.rsplit(",", 2) if line.count(",") >= 2 else (line, "", "")  # noqa: PLR2004
         name = name.strip('"')
+        if name.endswith(".pyc"):
+            continue  # compiled on the spot; some are listed that no compiler can make, and Python makes others as it goes
         try:
             have = os.stat(site / name).st_size  # noqa: PTH116 - 40 000 of them, Path.stat costs a third more
         except OSError:

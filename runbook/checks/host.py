@@ -210,4 +210,22 @@ def cores(host: Probe) -> Answer:
     return ok(seen) if int(text) > 1 else warn(seen, reason="one core: expect slow answers")
 
 
-CHECKS = (platform, glibc, instructions, memory, shared_memory, open_files, cores)
+@check(
+    "HOST-008",
+    layer=Layer.HOST,
+    title="lscpu is there for vLLM's CPU build",
+    why="The engine asks it for cores and NUMA nodes; without it both CPU releases die at start.",
+    source=Source("measured on both CPU stacks", "docs/measurements.md", "2026-11-30"),
+)
+def lscpu(host: Probe) -> Answer:
+    """``lscpu --version``; small container images often lack it."""
+    ran = host.run(["lscpu", "--version"])
+    seen = Evidence("lscpu", None if ran.missing else ran.out.strip(), "run lscpu --version")
+    if stack_of(host).device != "cpu":
+        return skip("the stack computes on a GPU", seen)
+    if ran.ok:
+        return ok(seen)
+    return fail(seen, fix=Fix("Install it", ("sudo apt-get install util-linux",), Risk.NONE))
+
+
+CHECKS = (platform, glibc, instructions, memory, shared_memory, open_files, cores, lscpu)

@@ -20,6 +20,7 @@ from runbook.model import (
     warn,
 )
 from runbook.probe import Probe
+from runbook.probes import questions
 
 CONFIG = "{model}/config.json"
 REGISTRY = "{site}/vllm/model_executor/models/registry.py"
@@ -110,19 +111,25 @@ def whole(host: Probe) -> Answer:
     requires=("VLLM-001",),
 )
 def known(host: Probe) -> Answer:
-    """``architectures`` of config.json against the registry, read as text: no import is needed to see a name in it."""
+    """``architectures`` of config.json, looked for as text: no import is needed to see a name in the registry."""
     config = _config(host)
     if config is None:
         return fail(Evidence("config.json", "no JSON object", f"read {CONFIG}"), fix=MAKE)
-    registry = host.read_text(REGISTRY)
     named = [str(name) for name in config.get("architectures") or ()]
+    asks = [["grep", "-c", f'"{name}"', REGISTRY] for name in named]
+    found = [host.run(ask) for ask in asks]
     seen = (
         Evidence("architectures", " ".join(named) or "none", f"read {CONFIG}"),
-        Evidence("registry", "read" if registry else None, f"read {REGISTRY}"),
+        Evidence(
+            "lines in the registry",
+            " ".join(ran.out.strip() for ran in found),
+            questions.run(asks[0]) if asks else "",
+        ),
     )
-    if registry is None:
+    no_such_file = 2
+    if any(ran.missing or ran.rc >= no_such_file for ran in found):
         return unknown("the registry is not where this release should have it", *seen)
-    if any(f'"{name}"' in registry for name in named):
+    if any(ran.ok for ran in found):
         return ok(*seen)
     return fail(
         *seen,

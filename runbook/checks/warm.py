@@ -142,7 +142,7 @@ def kv_cache(host: Probe) -> Answer:
     requires=("WARM-001",),
 )
 def first(host: Probe) -> Answer:
-    """Twelve requests of one token and four of 64, from ready on, through the openai SDK."""
+    """Twelve requests of one token and four of 64, from ready on, through the openai SDK; then four with logprobs."""
     facts = first_requests(host)
     if "error" in facts:
         return fail(Evidence("error", str(facts["error"]), FIRST), fix=START)
@@ -210,4 +210,28 @@ def kept(host: Probe) -> Answer:
     return ok(seen) if found else warn(seen, reason="nothing was kept; the next start compiles again")
 
 
-CHECKS = (came_up, quiet, kv_cache, first, flat, kept)
+@check(
+    "WARM-007",
+    layer=Layer.WARM,
+    title="The first request with log-probabilities has been paid for",
+    why="It compiles a helper of its own: seconds to half a minute for the first rollout, though /health was long green.",
+    source=Source("measured on both CPU stacks: 4 s and 25 s", "docs/measurements.md", "2026-11-30"),
+    cost=Cost.LIVE,
+    needs_target=True,
+    requires=("WARM-004",),
+)
+def logprobs(host: Probe) -> Answer:
+    """One request with logprobs from the first moment on, and three more."""
+    facts = first_requests(host)
+    seen = (
+        Evidence("first with logprobs (s)", facts["logprobs_first_s"], FIRST),
+        Evidence("then (s)", facts["logprobs_steady_s"], FIRST),
+    )
+    if facts["logprobs_steady_s"] > facts["logprobs_first_s"]:
+        return warn(
+            *seen, reason="later ones took longer than the first; the machine was busy, measure again"
+        )
+    return ok(*seen)
+
+
+CHECKS = (came_up, quiet, kv_cache, first, flat, kept, logprobs)

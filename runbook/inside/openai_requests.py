@@ -2,12 +2,12 @@
 
 ``--kind KIND --port PORT --model NAME [--n N]``; the key comes from the variable VLLM_API_KEY.
 
-first      N requests of one token and one of 64, each timed, in the order a first user would meet them (seconds)
-completion one completion of 16 tokens
-chat       one chat answer of 24 tokens
-stream     one streamed chat answer: chunks, time to first token, time of all (seconds)
-repeat     one greedy prompt N times alone, then N times at once
-concurrent N different prompts at once against the same prompts alone, greedy
+first      N requests of one token, four of 64 and four with logprobs, timed in the order a first user meets them (seconds)
+serving    what page 09 judges, in one go, each part under its name:
+           completion  one completion of 16 tokens
+           chat        one chat answer of 24 tokens
+           stream      one streamed chat answer: chunks, time to first token, time of all (seconds)
+           repeat      one greedy prompt N times alone, then N times at once
 """
 
 import argparse
@@ -43,8 +43,16 @@ def first(client: Any, model: str, n: int) -> dict[str, Any]:
         )[0]
         for _ in range(4)
     ]
+    logprobs = [
+        _timed(
+            lambda: client.completions.create(model=model, prompt="Hello", max_tokens=1, logprobs=1, **GREEDY)
+        )[0]
+        for _ in range(4)
+    ]
     steady, steady_long = statistics.median(short[n // 2 :]), statistics.median(longer[1:])
     return {
+        "logprobs_first_s": logprobs[0],
+        "logprobs_steady_s": round(statistics.median(logprobs[1:]), 4),
         "short_s": short,
         "longer_s": longer,
         "first_s": short[0],
@@ -137,23 +145,18 @@ def repeat(client: Any, model: str, n: int) -> dict[str, Any]:
     }
 
 
-def concurrent(client: Any, model: str, n: int) -> dict[str, Any]:
-    """Whether company in the batch changes greedy answers."""
-    prompts = [f"{PROMPT} The number is {index}." for index in range(n)]
-    alone = [_greedy(client, model, prompt) for prompt in prompts]
-    with ThreadPoolExecutor(n) as pool:
-        together = list(pool.map(lambda prompt: _greedy(client, model, prompt), prompts))
-    return {"prompts": n, "equal": sum(a == b for a, b in zip(alone, together, strict=True))}
+def serving(client: Any, model: str, n: int) -> dict[str, Any]:
+    """The parts of page 09; one that fails carries its own error and does not hide the others."""
+    parts: dict[str, Any] = {}
+    for part in (completion, chat, stream, repeat):
+        try:
+            parts[part.__name__] = part(client, model, n)
+        except Exception as why:
+            parts[part.__name__] = {"error": f"{type(why).__name__}: {why}"}
+    return parts
 
 
-KINDS = {
-    "first": first,
-    "completion": completion,
-    "chat": chat,
-    "stream": stream,
-    "repeat": repeat,
-    "concurrent": concurrent,
-}
+KINDS = {"first": first, "serving": serving}
 
 
 def main() -> None:

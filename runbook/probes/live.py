@@ -57,6 +57,7 @@ def target_env(work: Workspace, stack: str) -> dict[str, str]:
     env.update(
         PYTHONNOUSERSITE="1",
         PYTHONUNBUFFERED="1",
+        NO_COLOR="1",
         VLLM_NO_USAGE_STATS="1",
         # Workers meet on this address; by default on the machine's outward one, which a closed network may not reach.
         VLLM_HOST_IP="127.0.0.1",

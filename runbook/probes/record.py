@@ -30,8 +30,10 @@ _TOKEN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{16,}|AKIA[0-9A-Z]{12,}|Bearer\s+\S+)"
 )
 _SERIAL = re.compile(r"(?im)(serial(?:[ _]number)?\s*[:=,]\s*)(?!\[?n/a)\S+")
+# A name that ends in TOKEN and the like, a sign, and a value of some length: max_num_batched_tokens="2048" and
+# eos_token="<|im_end|>" are none.
 _LABELLED = re.compile(
-    r"(?im)\b([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|API_KEY)[A-Z0-9_]*)(\s*[=:]\s*)(?!None\b|False\b|True\b)['\"]?[^\s,'\"]+['\"]?"
+    r"(?i)\b((?:[a-z0-9]+[_-])*(?:token|secret|password|passwd|api_?key))([\"']?\s*[=:]\s*[\"']?)(?!<)[^\s,\"'{}]{6,}"
 )
 # Four-part numbers that are versions, not addresses, are common in this field (cuDNN 9.19.0.56): they follow a name or '=='.
 _VERSION_BEFORE = re.compile(r"(?i)(?:==|[-_]|version\W{0,3}|cudnn\W{0,3}|nccl\W{0,3}|v)$")
