@@ -246,16 +246,21 @@ def record(
     stack: StackOption = "auto",
 ) -> None:
     """Ask this machine what the checks ask and write the answers down, redacted, as a machine that can be replayed."""
-    from runbook import connect
+    from runbook import connect, notebooks
     from runbook.checks import ALL
+    from runbook.probes import questions
     from runbook.probes.record import finish
 
     if (out / "machine.toml").exists():
         raise BadParameter(f"{out} already holds a recorded machine", "a new folder", "choose another --out")
     os.environ["RUNBOOK_RECORD"] = str(out.resolve())
     host = connect.probe("live", stack, target, _workspace())
-    findings = engine.run(engine.select(ALL, [], cost), ALL, connect.cached(host))
-    finish(out.resolve(), (host.stack,))
+    cached = connect.cached(host)
+    findings = engine.run(engine.select(ALL, [], cost), ALL, cached)
+    for question in notebooks.looks():
+        if questions.cost(question).within(cost):
+            questions.ask(cached, question)
+    finish(out.resolve(), (host.stack,) if host.has_target else ())
     typer.echo(report.summary(findings))
     typer.echo(
         "Names, addresses, UUIDs, serials and tokens were replaced; read the answers before you share them."
@@ -280,9 +285,9 @@ def lab(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
 ) -> None:
     """Open JupyterLab at page 00."""
-    from runbook import walk
+    from runbook import notebooks
 
-    folder = walk.editable_notebooks(_workspace())
+    folder = notebooks.editable(_workspace())
     argv = [
         sys.executable,
         "-m",

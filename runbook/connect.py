@@ -46,7 +46,8 @@ def probe(
             f"recorded machines: {', '.join(replay.names())}",
         )
     name = _stack(LiveProbe(work), stack)
-    live = LiveProbe(work, name, interpreter(target) if target else work.target_python(name), model)
+    python = interpreter(target) if target else work.target_python(name)
+    live = LiveProbe(work, name, python, model or work.models / pins.stack(name).model.replace("/", "--"))
     folder = os.environ.get(RECORD_VARIABLE)
     return RecordProbe(live, Path(folder)) if folder else live
 

@@ -39,7 +39,10 @@ def text(one: Finding) -> str:
 
 
 def _table(evidence: Sequence[Evidence]) -> list[str]:
-    """Name, value, origin in columns; an origin too long for its line follows once below the rows that share it."""
+    """Name, value, origin in columns; an origin too long for its line follows once below the rows that share it.
+
+    It is cut to one line there; the JSON form has it whole.
+    """
     names = min(max(len(one.name) for one in evidence), 26)
     values = min(max(len(show(one.value)) for one in evidence), 28)
     lines: list[str] = []
@@ -52,8 +55,12 @@ def _table(evidence: Sequence[Evidence]) -> list[str]:
         value = textwrap.wrap(show(one.value), WIDTH - len(head), break_on_hyphens=False) or [""]
         lines += [head + value[0], *(" " * len(head) + line for line in value[1:])]
         if one.origin and one.origin != next((later.origin for later in evidence[place + 1 :]), None):
-            lines.append(_wrap(f"({one.origin})", " " * 10, " " * 11))
+            lines.append(f"          ({_cut(one.origin, WIDTH - 12)})")
     return lines
+
+
+def _cut(words: str, width: int) -> str:
+    return words if len(words) <= width else f"{words[: width - 4]} ..."
 
 
 def show(value: str | float | bool | None) -> str:  # noqa: FBT001

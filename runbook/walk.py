@@ -24,7 +24,7 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 
-from runbook import __version__, connect, errors, page, params, pins, report
+from runbook import __version__, connect, errors, notebooks, page, params, pins, report
 from runbook.actions import Context
 from runbook.actions.jobs import Jobs, Owner
 from runbook.actions.server import fingerprint
@@ -86,13 +86,6 @@ class Walk:
         return {**values, **params.from_words(step.spec, self.given)}
 
 
-def notebooks() -> Path:
-    """The folder of the pages: in a checkout beside the package, installed inside it."""
-    here = Path(__file__).parent
-    beside = here.parent / "notebooks"
-    return beside if (beside / "00_start.ipynb").exists() else here / "notebooks"
-
-
 def plan(
     names: Sequence[str], machine: str, stack: str, target: str, given: Mapping[str, str], work: Workspace
 ) -> Walk:
@@ -122,16 +115,6 @@ def plan(
 def new_folder(work: Workspace) -> Path:
     """A run folder of its own, named by local time."""
     return work.runs / datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H.%M.%S")
-
-
-def editable_notebooks(work: Workspace) -> Path:
-    """The pages where a reader may change and run them: the checkout's, or a copy in the workspace of installed ones."""
-    folder = notebooks()
-    if folder.parent != Path(__file__).parent:
-        return folder
-    copy = work.root / "notebooks"
-    shutil.copytree(folder, copy, dirs_exist_ok=True)
-    return copy
 
 
 def latest(work: Workspace) -> Path:
@@ -277,7 +260,7 @@ def _run_step(
     said = ""
     try:
         execute_notebook(
-            notebooks() / f"{step.spec.name}.ipynb",
+            notebooks.folder() / f"{step.spec.name}.ipynb",
             out / "notebooks" / f"{step.key}.ipynb",
             walk.parameters(step, out, keep_server=keep_server),
             engine_name="runbook",

@@ -4,6 +4,7 @@ The questions are not listed here: each check is run against probes that write d
 machine and a made-up CPU one, healthy and with something amiss, and the recorded machines that come with the runbook.
 """
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -32,14 +33,18 @@ HEADINGS = (
     "## Source",
 )
 WIDTH = 100
-REGISTRY_HOSTS = tuple(".".join(parts) for parts in (("pypi", "org"), ("ghcr", "io")))
+REGISTRY_HOSTS = (
+    ".".join(("pypi", "org")),
+    ".".join(("files", "pythonhosted", "org")),
+    ".".join(("conda", "anaconda", "org")),
+    ".".join(("download", "pytorch", "org")),
+    "ghcr.io",
+)
 IDS = [one.id for one in ALL]
 
 # What a variable on a page stands for, in the words of a probe.
 VARIABLES = ("own", "work", "disk", "python", "site", "prefix", "model", "port", "home", "stack")
-CONFIG = (
-    '{"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {}}'
-)
+CONFIG = '{"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {}}'
 
 
 class Asked:
@@ -63,7 +68,9 @@ class Asked:
             tuple(nvidia.ARGV): gpu_row,
             ("nproc",): "2",
         }
-        return Ran(tuple(argv), 0, says.get(tuple(argv), "release 13.0"), "", missing=argv[0].startswith("python3"))
+        return Ran(
+            tuple(argv), 0, says.get(tuple(argv), "release 13.0"), "", missing=argv[0].startswith("python3")
+        )
 
     def read_text(self, path: str) -> str | None:
         self.questions.append(f"read {path}")
@@ -88,7 +95,9 @@ class Asked:
         # Set to its own name, so that a question built from it reads as it does on a page.
         return f"${'folder' if name == 'LD_LIBRARY_PATH' else name}" if self.amiss else None
 
-    def inside(self, script: str, args: dict[str, str] | None = None, timeout_s: float = 120.0) -> dict[str, Any]:
+    def inside(
+        self, script: str, args: dict[str, str] | None = None, timeout_s: float = 120.0
+    ) -> dict[str, Any]:
         assert timeout_s > 0
         self.questions.append(questions.inside(script, args))
         return {"error": "made up"} if self.amiss else dict.fromkeys(("version", "own_prefix", "gpus"), 0)
@@ -122,10 +131,8 @@ def asked(check: Check) -> set[str]:
     """The questions of a check over all hosts. An answer the judge cannot use ends it early on that host only."""
     found: set[str] = set()
     for host in hosts():
-        try:
+        with contextlib.suppress(NotRecorded, KeyError, TypeError, ValueError, IndexError, AttributeError):
             check.judge(host)
-        except (NotRecorded, KeyError, TypeError, ValueError, IndexError, AttributeError):
-            pass
         stack = host.stack or "no-stack"
         found |= {question.replace(f"/{stack}/", "/{stack}/") for question in host.questions}
     return found
@@ -280,7 +287,7 @@ def test_lines_are_short_and_no_registry_is_named(page: Path) -> None:
         ("inside torch_matmul device=cpu", "python runbook/inside/torch_matmul.py", False),
     ],
 )
-def test_the_comparison_itself_tells_right_from_wrong(question: str, code: str, answer: bool) -> None:
+def test_the_comparison_itself_tells_right_from_wrong(question: str, code: str, *, answer: bool) -> None:
     assert shown(question, code) is answer
 
 

@@ -1,10 +1,18 @@
 """CUDA: driver against runtime, toolkits lying about, and what can shadow the libraries inside the wheels."""
 
+import re
+
+from runbook import launch
 from runbook.checks.readings import GPU_QUESTION, NO_GPU, gpus, need, stack_of
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
 from runbook.parse import nvidia
 from runbook.pins import at_least, has_nvidia_gpu
 from runbook.probe import Probe
+
+# Libraries that the wheels bring themselves.
+SHADOWING = re.compile(
+    r"lib(cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|cusparseLt|nccl|nvrtc|nvJitLink|cupti)[_.]"
+)
 
 
 def runs_on(code: str, cap: str) -> bool:
@@ -102,31 +110,24 @@ def one_toolkit(host: Probe) -> Answer:
     "CUDA-003",
     layer=Layer.CUDA,
     title="LD_LIBRARY_PATH puts no system CUDA before the libraries inside the wheels",
-    why="The loader looks there first, so torch gets another cuBLAS or cuDNN than the one it was built with.",
+    why="NVIDIA's own libraries look there for their parts, so one cuDNN takes pieces of another and fails in the middle.",
     source=Source(
         "ld.so(8): the search order", "https://man7.org/linux/man-pages/man8/ld.so.8.html", "2026-11-30"
     ),
 )
 def no_shadow(host: Probe) -> Answer:
-    """Folders on LD_LIBRARY_PATH that hold CUDA runtime libraries."""
+    """Folders on LD_LIBRARY_PATH that hold CUDA runtime libraries; libcuda itself belongs to the driver."""
     value = host.env("LD_LIBRARY_PATH")
-    hits = [
-        name
-        for folder in (value or "").split(":")
-        if folder
-        for name in host.glob(f"{folder.rstrip('/')}/lib[cn]u[dbf][nal]*.so*")
-    ]
-    hits = [name for name in hits if not name.rsplit("/", 1)[1].startswith("libcuda.so")]
-    seen = (
+    folders = [folder.rstrip("/") for folder in (value or "").split(":") if folder]
+    names = [path.rsplit("/", 1)[1] for folder in folders for path in host.glob(f"{folder}/lib*.so.*")]
+    hits = sorted(name for name in names if SHADOWING.match(name))
+    seen = [
         Evidence("LD_LIBRARY_PATH", value or "not set", "env LD_LIBRARY_PATH"),
-        Evidence("CUDA libraries there", len(hits), "glob FOLDER/lib[cn]u[dbf][nal]*.so*"),
-    )
+        Evidence("CUDA libraries there", len(hits), "glob FOLDER/lib*.so.*"),
+    ]
     if hits:
-        return warn(
-            *seen,
-            Evidence("first", hits[0]),
-            fix=Fix("Start the server without it", ("env -u LD_LIBRARY_PATH runbook run",), Risk.NONE),
-        )
+        away = Fix("Start the server without it", ("env -u LD_LIBRARY_PATH runbook run",), Risk.NONE)
+        return warn(*seen, Evidence("first", hits[0]), fix=away)
     return ok(*seen)
 
 
@@ -137,7 +138,7 @@ def no_shadow(host: Probe) -> Answer:
     why="Otherwise the first kernel ends in 'no kernel image is available for execution on the device'.",
     source=Source(
         "CUDA programming guide: binary compatibility",
-        "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",
+        "https://docs.nvidia.com/cuda/cuda-programming-guide/01-introduction/cuda-platform.html",
         "2026-11-30",
     ),
     requires=("DRIVER-002",),
@@ -170,11 +171,7 @@ def code_for_card(host: Probe) -> Answer:
     layer=Layer.CUDA,
     title="A C++ compiler is there for kernels that are built at run time",
     why="torch.compile's CPU code, Triton's launcher and FlashInfer's kernels are compiled on first use.",
-    source=Source(
-        "PyTorch: torch.compile needs a C++ compiler on the CPU",
-        "https://docs.pytorch.org/docs/stable/torch.compiler_get_started.html",
-        "2026-11-30",
-    ),
+    source=Source("measured: compilers seen at work during a start", "docs/measurements.md", "2026-11-30"),
 )
 def compiler(host: Probe) -> Answer:
     """``g++ --version``; CXX wins when it is set."""
@@ -191,8 +188,8 @@ def compiler(host: Probe) -> Answer:
 @check(
     "CUDA-006",
     layer=Layer.CUDA,
-    title="nvcc is there for the kernels FlashInfer builds before the first answer",
-    why="On cards of 9.0 this stack compiles gated-delta-net kernels at the first start: minutes of silence, or an error without nvcc.",
+    title="nvcc is there where the planned command has kernels compiled with it, or the plan needs none",
+    why="FlashInfer compiles its gated-delta-net kernels at the first start: minutes of silence, or an error without nvcc.",
     source=Source(
         "measured on an H200: 335 s of compiling before the port was bound",
         "docs/measurements.md",
@@ -200,23 +197,28 @@ def compiler(host: Probe) -> Answer:
     ),
 )
 def nvcc_for_jit(host: Probe) -> Answer:
-    """Nvcc only matters where a GPU stack runs on a card that takes that path."""
+    """The compiler only matters where a GPU stack is planned without Triton's kernels for the prefill."""
     if not has_nvidia_gpu(host):
         return skip(NO_GPU)
+    stack = stack_of(host)
+    if stack.device != "cuda":
+        return skip("the stack computes on the CPU")
     ran = host.run(["nvcc", "--version"])
-    seen = Evidence("nvcc", "none" if ran.missing else nvidia.nvcc(ran.out), "run nvcc --version")
-    if stack_of(host).device != "cuda":
-        return skip("the stack computes on the CPU", seen)
-    if ran.missing:
-        return warn(
-            seen,
-            fix=Fix(
-                "Serve with Triton's kernels instead, which need none",
-                ("--gdn-prefill-backend triton",),
-                Risk.NONE,
-            ),
-        )
-    return ok(seen)
+    planned = next((one.value for one in launch.flags(stack) if one.flag == "--gdn-prefill-backend"), "auto")
+    seen = (
+        Evidence("nvcc", "none" if ran.missing else nvidia.nvcc(ran.out), "run nvcc --version"),
+        need("--gdn-prefill-backend", planned, stack),
+    )
+    if planned == "triton" or ran.ok:
+        return ok(*seen)
+    return warn(
+        *seen,
+        fix=Fix(
+            "Plan Triton's kernels, which need a C compiler only",
+            ("--gdn-prefill-backend triton",),
+            Risk.NONE,
+        ),
+    )
 
 
 CHECKS = (driver_floor, one_toolkit, no_shadow, code_for_card, compiler, nvcc_for_jit)

@@ -3,12 +3,14 @@
 from runbook.checks.readings import GPU_QUESTION, NO_GPU, gpus
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
 from runbook.parse import nvidia, proc
+from runbook.parse.numbers import whole
 from runbook.probe import Probe
 
 PCI = "read /proc/bus/pci/devices"
 MODULE = "/proc/driver/nvidia/version"
 NODES = "/dev/nvidia[0-9]*"
 BUSY_MIB = 1_024
+NO_ECC = ("[N/A]", "N/A", "[Not Supported]")
 
 
 @check(
@@ -64,6 +66,17 @@ def smi(host: Probe) -> Answer:
     seen = Evidence(
         "nvidia-smi said", said if isinstance(said, str) else (said[0] if said else "nothing"), GPU_QUESTION
     )
+    if "not a valid field to query" in ran.out + ran.err:
+        newer = Fix(
+            "Install a driver of branch 535 or newer",
+            ("sudo apt-get install nvidia-driver-580-server",),
+            Risk.REBOOT,
+        )
+        return fail(
+            seen,
+            fix=newer,
+            reason="the driver is older than branch 510, which cannot name a compute capability",
+        )
     if ran.timed_out:
         return unknown(
             "nvidia-smi did not answer in time; a hanging driver does this, a slow first load too", seen
@@ -108,7 +121,7 @@ def one_version(host: Probe) -> Answer:
     why="An empty or wrong value makes torch report no GPU on a healthy machine.",
     source=Source(
         "CUDA programming guide: environment variables",
-        "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables",
+        "https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html",
         "2026-11-30",
     ),
     requires=("DRIVER-002",),
@@ -126,11 +139,7 @@ def visible(host: Probe) -> Answer:
     if value is None:
         return ok(*seen)
     words = [word.strip() for word in value.split(",")]
-    wrong = [
-        word
-        for word in words
-        if not word.startswith(("GPU-", "MIG-")) and not (word.isdigit() and int(word) in indices)
-    ]
+    wrong = [word for word in words if not word.startswith(("GPU-", "MIG-")) and not whole(word) in indices]
     if wrong:
         return fail(
             *seen, fix=Fix("Name GPUs that exist, or clear it", ("unset CUDA_VISIBLE_DEVICES",), Risk.NONE)
@@ -169,7 +178,7 @@ def free(host: Probe) -> Answer:
 @check(
     "DRIVER-006",
     layer=Layer.DRIVER,
-    title="No GPU has counted uncorrectable memory errors",
+    title="No GPU has counted uncorrectable memory errors since its driver was loaded",
     why="A card with such errors computes wrong results or falls off the bus under load.",
     source=Source(
         "NVIDIA: GPU memory error management",
@@ -182,22 +191,18 @@ def ecc(host: Probe) -> Answer:
     """Volatile uncorrectable ECC counts; cards without ECC print [N/A]."""
     found = gpus(host)
     seen = tuple(
-        Evidence(
-            f"GPU {one.index} uncorrectable",
-            one.ecc_uncorrected if one.ecc_uncorrected is not None else "no ECC",
-            GPU_QUESTION,
-        )
-        for one in found
+        Evidence(f"GPU {one.index} uncorrectable", one.ecc_uncorrected, GPU_QUESTION) for one in found
     )
-    if any(one.ecc_uncorrected for one in found):
-        return fail(
-            *seen,
-            fix=Fix(
-                "Drain the machine and reset or replace the card",
-                ("nvidia-smi -q -d ECC,ROW_REMAPPER",),
-                Risk.REBOOT,
-            ),
+    counts = [0 if one.ecc_uncorrected in NO_ECC else whole(one.ecc_uncorrected) for one in found]
+    if any(counts):
+        replace = Fix(
+            "Drain the machine and reset or replace the card",
+            ("nvidia-smi -q -d ECC,ROW_REMAPPER",),
+            Risk.REBOOT,
         )
+        return fail(*seen, fix=replace)
+    if not counts or None in counts:
+        return unknown("a card answers with words instead of a count, as one that needs a reset does", *seen)
     return ok(*seen)
 
 

@@ -1,6 +1,6 @@
 """FLASH: which attention kernels vLLM brings itself, whether a separate flash-attn is in the way, and correct attention."""
 
-from runbook.checks.readings import DIST_INFO, NO_GPU, distributions, gpus, stack_of
+from runbook.checks.readings import DIST_INFO, GPU_QUESTION, NO_GPU, distributions, gpus, stack_of
 from runbook.model import (
     Answer,
     Cost,
@@ -67,6 +67,8 @@ def bundled(host: Probe) -> Answer:
 )
 def no_stray(host: Probe) -> Answer:
     """Distributions named flash-attn*."""
+    if not distributions(host):
+        return unknown("no package at all was found in the target, so nothing can be said of one")
     found = {name: version for name, version in distributions(host).items() if name.startswith("flash-attn")}
     seen = Evidence(
         "flash-attn packages",
@@ -140,9 +142,7 @@ def generation(host: Probe) -> Answer:
     by_cap = {
         cap: "FA3" if cap == "9.0" else "FA2" if cap.startswith("8.") else "FA2 from PTX" for cap in caps
     }
-    seen = [
-        Evidence(f"compute capability {cap}", version, "run nvidia-smi") for cap, version in by_cap.items()
-    ]
+    seen = [Evidence(f"compute capability {cap}", version, GPU_QUESTION) for cap, version in by_cap.items()]
     return (
         warn(*seen, reason="the first use compiles PTX") if "FA2 from PTX" in by_cap.values() else ok(*seen)
     )

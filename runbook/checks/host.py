@@ -3,6 +3,7 @@
 from runbook.checks.readings import need, stack_of
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
 from runbook.parse import proc
+from runbook.parse.numbers import whole
 from runbook.pins import at_least
 from runbook.probe import Probe
 
@@ -196,18 +197,18 @@ def open_files(host: Probe) -> Answer:
     title="More than one processor core may be used",
     why="The API server, the engine and the client each keep a core busy; on one core they starve each other.",
     source=Source(
-        "sched_getaffinity(2), by nproc",
+        "GNU coreutils: nproc",
         "https://www.gnu.org/software/coreutils/manual/html_node/nproc-invocation.html",
         "2026-11-30",
     ),
 )
 def cores(host: Probe) -> Answer:
     """``nproc`` counts the cores this process may use, not those of the machine."""
-    text = host.run(["nproc"]).out.strip()
-    if not text.isdigit():
+    usable = whole(host.run(["nproc"]).out)
+    if usable is None:
         return unknown("nproc gave no number")
-    seen = Evidence("usable cores", int(text), "run nproc")
-    return ok(seen) if int(text) > 1 else warn(seen, reason="one core: expect slow answers")
+    seen = Evidence("usable cores", usable, "run nproc")
+    return ok(seen) if usable > 1 else warn(seen, reason="one core: expect slow answers")
 
 
 @check(

@@ -57,20 +57,17 @@ def _text(config: dict[str, Any]) -> dict[str, Any]:
         "https://huggingface.co/docs/transformers/main/en/models",
         "2026-11-30",
     ),
-    cost=Cost.INSIDE,
     needs_target=True,
 )
 def there(host: Probe) -> Answer:
     """File names of the folder."""
-    facts = host.inside("checkpoint_facts", {"path": "{model}"})
-    if "error" in facts:
-        return fail(Evidence("error", str(facts["error"]), FACTS), fix=MAKE)
-    weights = [name for name in facts["files"] if name.endswith(".safetensors")]
-    missing = [name for name in NEEDED if name not in facts["files"]]
+    files = [path.rsplit("/", 1)[1] for path in host.glob("{model}/*")]
+    weights = [name for name in files if name.endswith(".safetensors")]
+    missing = [name for name in NEEDED if name not in files]
     seen = (
-        Evidence("files", len(facts["files"]), FACTS),
-        Evidence("weight files", len(weights), FACTS),
-        Evidence("missing", " ".join(missing) or "none", FACTS),
+        Evidence("files", len(files), "glob {model}/*"),
+        Evidence("weight files", len(weights), "glob {model}/*"),
+        Evidence("missing", " ".join(missing) or "none", "glob {model}/*"),
     )
     return fail(*seen, fix=MAKE) if missing or not weights else ok(*seen)
 
@@ -88,6 +85,8 @@ def there(host: Probe) -> Answer:
 def whole(host: Probe) -> Answer:
     """Headers against file sizes, shapes against byte ranges, index against tensors."""
     facts = host.inside("checkpoint_facts", {"path": "{model}"})
+    if "error" in facts:
+        return fail(Evidence("error", str(facts["error"]), FACTS), fix=MAKE)
     seen = [
         Evidence("parameters", facts["parameters"], FACTS),
         Evidence("types", " ".join(facts["dtypes"]), FACTS),
@@ -108,7 +107,7 @@ def whole(host: Probe) -> Answer:
         "vLLM: supported models", "https://docs.vllm.ai/en/stable/models/supported_models/", "2026-11-30"
     ),
     needs_target=True,
-    requires=("VLLM-001",),
+    requires=("MODEL-001", "VLLM-001"),
 )
 def known(host: Probe) -> Answer:
     """``architectures`` of config.json, looked for as text: no import is needed to see a name in the registry."""
@@ -151,6 +150,7 @@ def known(host: Probe) -> Answer:
         "2026-11-30",
     ),
     needs_target=True,
+    requires=("MODEL-001",),
 )
 def shape(host: Probe) -> Answer:
     """layer_types, rope_parameters and partial rotary of text_config."""
@@ -201,6 +201,7 @@ def shape(host: Probe) -> Answer:
         "measured: the edit's effect on vLLM 0.19.1's rotary embedding", "docs/measurements.md", "2026-11-30"
     ),
     needs_target=True,
+    requires=("MODEL-001",),
 )
 def unedited(host: Probe) -> Answer:
     """rope_scaling at both levels of config.json."""

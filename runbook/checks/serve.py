@@ -40,8 +40,8 @@ def _broken(facts: dict[str, Any]) -> Answer | None:
     title="/health answers 200",
     why="It is the readiness probe of every orchestrator. Its body is empty: a probe that parses JSON there never succeeds.",
     source=Source(
-        "vLLM: the health endpoint",
-        "https://docs.vllm.ai/en/stable/serving/openai_compatible_server/",
+        "vLLM 0.19.1: the health endpoint",
+        "https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/entrypoints/serve/instrumentator/health.py",
         "2026-11-30",
     ),
     cost=Cost.LIVE,
@@ -92,7 +92,7 @@ def version(host: Probe) -> Answer:
     "SERVE-003",
     layer=Layer.SERVE,
     title="A request without the key is refused",
-    why="A port forwarded by mistake would otherwise give the card to whoever finds it.",
+    why="A port forwarded by mistake would otherwise give the card to whoever finds it. Only /v1 is guarded, not /metrics.",
     source=API,
     cost=Cost.LIVE,
     needs_target=True,
@@ -142,8 +142,8 @@ def completion(host: Probe) -> Answer:
     title="A chat answer has content",
     why="With a reasoning parser and a model that does not think by default, content comes back empty and the answer elsewhere.",
     source=Source(
-        "vLLM issue 35982: empty content with the reasoning parser",
-        "https://github.com/vllm-project/vllm/issues/35982",
+        "vLLM issue 53284: empty content with the reasoning parser",
+        "https://github.com/vllm-project/vllm/issues/53284",
         "2026-11-30",
     ),
     cost=Cost.LIVE,
@@ -269,9 +269,7 @@ def counts(host: Probe) -> Answer:
     title="The server was stopped and left no process behind",
     why="An engine process that outlives its API server keeps the whole card's memory.",
     source=Source(
-        "vLLM issue 1908: GPU memory that is not given back",
-        "https://github.com/vllm-project/vllm/issues/1908",
-        "2026-11-30",
+        "measured: what kill -9 of the API server leaves behind", "docs/measurements.md", "2026-11-30"
     ),
     cost=Cost.LIVE,
     needs_target=True,

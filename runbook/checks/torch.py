@@ -19,10 +19,12 @@ from runbook.model import (
     warn,
 )
 from runbook.parse import python_env
+from runbook.parse.numbers import whole
 from runbook.pins import has_nvidia_gpu
 from runbook.probe import Probe
 
 VERSION_FILE = "{site}/torch/version.py"
+NO_TORCH = "torch is not installed in the target"
 REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 # Largest error of a 256 x 256 product of standard normal numbers, relative to the largest entry of the float64 product.
 # Machine epsilon of each type times a small factor for the sum over 256 terms.
@@ -35,8 +37,8 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
     title="The torch that is installed is the one the stack pins",
     why="vLLM's extension is compiled against one torch; another loads with undefined symbols or not at all.",
     source=Source(
-        "PyTorch: there is no stable C++ ABI between releases",
-        "https://docs.pytorch.org/docs/stable/cpp_index.html",
+        "PyTorch: only a limited ABI is stable between releases",
+        "https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html",
         "2026-11-30",
     ),
     needs_target=True,
@@ -47,7 +49,7 @@ def pinned(host: Probe) -> Answer:
     version, _ = python_env.torch_version(host.read_text(VERSION_FILE))
     seen = (Evidence("torch", version, f"read {VERSION_FILE}"), need("pinned", stack.torch, stack))
     if version is None:
-        return fail(*seen, fix=REBUILD, reason="torch is not installed in the target")
+        return fail(*seen, fix=REBUILD, reason=NO_TORCH)
     return ok(*seen) if Version(version).public == Version(stack.torch).public else fail(*seen, fix=REBUILD)
 
 
@@ -62,11 +64,12 @@ def pinned(host: Probe) -> Answer:
         "2026-11-30",
     ),
     needs_target=True,
-    requires=("TORCH-001",),
 )
 def built_for(host: Probe) -> Answer:
     """The CUDA version and the local tag in torch/version.py."""
     version, cuda = python_env.torch_version(host.read_text(VERSION_FILE))
+    if version is None:
+        return skip(NO_TORCH)
     seen = (
         Evidence("built for CUDA", cuda or "none", f"read {VERSION_FILE}"),
         Evidence("torch", version, f"read {VERSION_FILE}"),
@@ -85,10 +88,11 @@ def built_for(host: Probe) -> Answer:
         "PyTorch: which versions go together", "https://github.com/pytorch/vision#installation", "2026-11-30"
     ),
     needs_target=True,
-    requires=("TORCH-001",),
 )
 def pair(host: Probe) -> Answer:
     """Installed versions against the stack's pins."""
+    if python_env.torch_version(host.read_text(VERSION_FILE))[0] is None:
+        return skip(NO_TORCH)
     stack = stack_of(host)
     have = distributions(host)
     seen, wrong = [], []
@@ -117,10 +121,11 @@ def pair(host: Probe) -> Answer:
     ),
     cost=Cost.INSIDE,
     needs_target=True,
-    requires=("TORCH-001",),
 )
 def loads(host: Probe) -> Answer:
-    """``import torch`` in a child."""
+    """``import torch`` in a child, whatever torch it is."""
+    if python_env.torch_version(host.read_text(VERSION_FILE))[0] is None:
+        return skip(NO_TORCH)
     facts = host.inside("torch_facts")
     if "error" in facts:
         return fail(Evidence("error", str(facts["error"]), "inside torch_facts"), fix=REBUILD)
@@ -207,11 +212,11 @@ def right(host: Probe) -> Answer:
 @check(
     "TORCH-007",
     layer=Layer.TORCH,
-    title="torch uses as many threads as there are cores to use",
-    why="Too few leave the CPU idle; too many (a container that hides its limit) fight each other.",
+    title="torch starts no more threads than there are cores to use",
+    why="In a container that hides its limit it starts one for each core of the machine, and they fight each other.",
     source=Source(
-        "PyTorch: CPU threading",
-        "https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html",
+        "PyTorch: set_num_threads",
+        "https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
         "2026-11-30",
     ),
     cost=Cost.INSIDE,
@@ -220,15 +225,12 @@ def right(host: Probe) -> Answer:
 )
 def threads(host: Probe) -> Answer:
     """torch.get_num_threads() against nproc."""
-    cores = host.run(["nproc"]).out.strip()
+    cores = whole(host.run(["nproc"]).out)
     have = host.inside("torch_facts")["threads"]
-    seen = (
-        Evidence("threads", have, "inside torch_facts"),
-        Evidence("usable cores", int(cores) if cores.isdigit() else None, "run nproc"),
-    )
-    if not cores.isdigit():
+    seen = (Evidence("threads", have, "inside torch_facts"), Evidence("usable cores", cores, "run nproc"))
+    if cores is None:
         return unknown("nproc gave no number", *seen)
-    if have > int(cores):
+    if have > cores:
         return warn(*seen, fix=Fix("Say how many", (f"export OMP_NUM_THREADS={cores}",), Risk.NONE))
     return ok(*seen)
 

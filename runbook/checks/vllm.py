@@ -52,7 +52,7 @@ def one_owner(host: Probe) -> Answer:
     source=Source("vLLM: troubleshooting", f"{DOCS}/usage/troubleshooting/", "2026-11-30"),
     cost=Cost.INSIDE,
     needs_target=True,
-    requires=("VLLM-001", "TORCH-004"),
+    requires=("VLLM-002", "TORCH-004"),
 )
 def loads(host: Probe) -> Answer:
     """``import vllm`` and the platform's kernels."""

@@ -1,8 +1,9 @@
 """Facts from ``nvidia-smi``, the kernel module and nvcc."""
 
-import csv
 import re
 from dataclasses import dataclass
+
+from runbook.parse.numbers import whole
 
 QUERY = ("index", "name", "compute_cap", "driver_version", "memory.total", "memory.used", "ecc.errors.uncorrected.volatile.total", "mig.mode.current")  # fmt: skip
 ARGV = ["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
@@ -10,7 +11,10 @@ ARGV = ["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,n
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as nvidia-smi prints it; memory in MiB; None where it prints [N/A] or nothing that can be read."""
+    """One GPU as nvidia-smi prints it; memory in MiB; None where it prints [N/A] or nothing that can be read.
+
+    ``ecc_uncorrected`` is the cell as printed: a count, ``[N/A]`` on cards without ECC, or words on a sick card.
+    """
 
     index: int
     name: str
@@ -18,24 +22,32 @@ class Gpu:
     driver: str | None
     total_mib: int | None
     used_mib: int | None
-    ecc_uncorrected: int | None
+    ecc_uncorrected: str
     mig: str | None
 
 
 def gpus(text: str) -> tuple[Gpu, ...]:
     """The rows of ``ARGV``; rows of another shape are left out."""
     found = []
-    for row in csv.reader(text.splitlines(), skipinitialspace=True):
-        if len(row) == len(QUERY) and row[0].strip().isdigit():
-            index, name, cap, driver, total, used, ecc, mig = (cell.strip() for cell in row)
+    for line in text.splitlines():
+        # Split by hand: no cell holds a comma or a quote, and csv gives up on long cells and NUL bytes.
+        row = [cell.strip() for cell in line.split(",")]
+        index = whole(row[0])
+        if len(row) == len(QUERY) and index is not None:
+            _, name, cap, driver, total, used, ecc, mig = row
             found.append(
-                Gpu(int(index), name, _match(r"\d+\.\d+", cap), _match(r"\d+(\.\d+)+", driver), _number(total), _number(used), _number(ecc), _match(r"Enabled|Disabled", mig))
-            )  # fmt: skip
+                Gpu(
+                    index,
+                    name,
+                    _match(r"\d{1,4}\.\d{1,4}", cap),
+                    _match(r"\d{1,9}(\.\d{1,9})+", driver),
+                    whole(total),
+                    whole(used),
+                    ecc,
+                    _match(r"Enabled|Disabled", mig),
+                )
+            )
     return tuple(found)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def _match(pattern: str, text: str) -> str | None:

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from runbook.parse.numbers import whole
+
 
 @dataclass(frozen=True)
 class FileSystem:
@@ -29,26 +31,28 @@ def cpu_name(cpuinfo: str | None) -> str | None:
 def meminfo_mib(meminfo: str | None, field: str) -> int | None:
     """A field of ``/proc/meminfo`` in MiB."""
     found = re.search(rf"(?m)^{re.escape(field)}:\s*(\d+) kB", meminfo or "")
-    return int(found.group(1)) // 1024 if found else None
+    kib = whole(found.group(1)) if found else None
+    return None if kib is None else kib // 1024
 
 
 def cgroup_limit_mib(text: str | None) -> int | None:
     """A cgroup memory limit in MiB; None when there is none (``max``, absent, or v1's near-infinite number)."""
-    word = (text or "").strip()
-    if not word.isdigit() or int(word) >= 1 << 60:
-        return None
-    return int(word) // (1 << 20)
+    limit = whole(text or "")
+    return None if limit is None or limit >= 1 << 59 else limit // (1 << 20)
 
 
 def disk(df: str) -> FileSystem | None:
     """The last row of ``df -Pk PATH``."""
-    rows = [line.split(None, 5) for line in df.splitlines()[1:]]
     fields = 6
-    rows = [row for row in rows if len(row) == fields and row[1].isdigit() and row[3].isdigit()]
-    if not rows:
-        return None
-    device, total, _, free, _, mount = rows[-1]
-    return FileSystem(device, int(total) // 1024, int(free) // 1024, mount)
+    for line in reversed(df.splitlines()[1:]):
+        row = line.split(None, fields - 1)
+        if (
+            len(row) == fields
+            and (total := whole(row[1])) is not None
+            and (free := whole(row[3])) is not None
+        ):
+            return FileSystem(row[0], total // 1024, free // 1024, row[5])
+    return None
 
 
 def glibc(text: str) -> str | None:
@@ -62,7 +66,7 @@ def open_files_limit(limits: str | None) -> int | None:
     found = re.search(r"(?m)^Max open files\s+(\d+|unlimited)", limits or "")
     if not found:
         return None
-    return -1 if found.group(1) == "unlimited" else int(found.group(1))
+    return -1 if found.group(1) == "unlimited" else whole(found.group(1))
 
 
 def pci_nvidia(devices: str | None) -> tuple[str, ...] | None:

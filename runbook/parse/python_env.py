@@ -26,7 +26,7 @@ def _literal(text: str | None, name: str) -> str | None:
         return None
     try:
         value = ast.literal_eval(found.group(1).strip())
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
     return value if isinstance(value, str) else None
 

@@ -7,10 +7,12 @@ in the first traceback, behind a process tag. Issue F's triage will judge causes
 import re
 from dataclasses import dataclass
 
+from runbook.parse.numbers import decimal, whole
+
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # (EngineCore pid=12) ERROR 11-30 05:00:00 [core.py:1100] text
 _TAG = re.compile(
-    r"^(?:\([A-Za-z_0-9 ]+(?: pid=\d+)?\)\s*)*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+\d\d-\d\d \d\d:\d\d:\d\d\s+(?:\[[^\]]*\]\s?)?)?"
+    r"^(?:\[rank\d+\]:\s?)?(?:\([A-Za-z_0-9 ]+(?: pid=\d+)?\)\s*)*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+\d\d-\d\d \d\d:\d\d:\d\d\s+(?:\[[^\]]*\]\s?)?)?"
 )
 _EXCEPTION = re.compile(
     r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)\b(?::.*)?$|^(?:subprocess\.)?CalledProcessError\b.*$"
@@ -61,9 +63,9 @@ def kv_cache(log: str) -> KvCache:
     concurrency = re.findall(r"Maximum concurrency for [\d,]+ tokens per request:\s*([\d.]+)x", log)
     block = re.findall(r"attention block size to (\d+) tokens", log)
     return KvCache(
-        int(tokens[-1].replace(",", "")) if tokens else None,
-        float(concurrency[-1]) if concurrency else None,
-        int(block[-1]) if block else None,
+        whole(tokens[-1].replace(",", "")) if tokens else None,
+        decimal(concurrency[-1]) if concurrency else None,
+        whole(block[-1]) if block else None,
     )
 
 

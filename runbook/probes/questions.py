@@ -9,6 +9,7 @@ import shlex
 from typing import Any
 
 from runbook.errors import BadParameter
+from runbook.model import Cost
 from runbook.probe import Probe
 
 KINDS = ("run", "read", "glob", "env", "inside", "http")
@@ -29,6 +30,11 @@ def inside(script: str, args: dict[str, str] | None) -> str:
 def http(method: str, path: str, body: dict[str, Any] | None) -> str:
     """Question text of a request; the body follows as JSON on the same line."""
     return f"http {method} {path}" + (f" {json.dumps(body, sort_keys=True)}" if body is not None else "")
+
+
+def cost(question: str) -> Cost:
+    """What asking costs, by the kind of question."""
+    return {"inside": Cost.INSIDE, "http": Cost.LIVE}.get(question.partition(" ")[0], Cost.STATIC)
 
 
 def ask(host: Probe, question: str) -> str:  # noqa: PLR0911 - one return a kind of question

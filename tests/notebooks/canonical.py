@@ -36,7 +36,7 @@ LINES = 12
 SHELL = frozenset({"get_ipython", "subprocess", "system", "popen", "exec", "eval", "pip", "__import__"})
 MAGIC = re.compile(r"^\s*(?:[%!?]|\w[\w.]*\?+$|\w+ *= *[%!])")
 WORDED = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)*")
-CONTROL = re.compile(r"[^\n\x20-\x7e\u00a0-\U0010ffff]")
+CONTROL = re.compile(r"[^\t\n\x20-\x7e\u00a0-\U0010ffff]")
 BLOCK = re.compile(r"#|```|[-*+>|] |\s{2,}|\d+[.)] |\|")
 RANDOM_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f-]+)?")
 
