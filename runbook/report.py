@@ -187,10 +187,11 @@ def not_run(check: Check, stack: str, why: str) -> dict[str, Any]:
     return as_json(missing)
 
 
-def html_text(pages: list[dict[str, Any]], run: dict[str, Any]) -> str:
+def html_text(pages: list[dict[str, Any]], run: dict[str, Any], code: int) -> str:
     """The report of a run: one file, no script, nothing fetched.
 
-    Each page is ``{"page", "stack", "state", "seconds", "rows"}``, its rows findings in their JSON form; ``run`` is run.json.
+    Each page is ``{"page", "stack", "state", "seconds", "rows"}``, its rows findings in their JSON form; ``run`` is run.json, ``code`` the
+    exit code.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only when asked for
 
@@ -205,8 +206,37 @@ def html_text(pages: list[dict[str, Any]], run: dict[str, Any]) -> str:
     counts = Counter(row["verdict"] for page in pages for row in page["rows"])
     verdicts = [verdict.value for verdict in Verdict]
     return environment.get_template("report.html").render(
-        pages=pages, run=run, counts=counts, total=counts.total(), verdicts=verdicts
+        pages=pages,
+        run=run,
+        code=code,
+        counts=counts,
+        total=counts.total(),
+        verdicts=verdicts,
+        served=_served(pages),
     )
+
+
+def _served(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a reader asks first, per stack that served: taken from the evidence of findings that passed."""
+    wanted = {
+        ("SERVE-002", "version"): "version",
+        ("WARM-001", "model"): "model",
+        ("WARM-001", "ready after (s)"): "ready",
+        ("WARM-004", "first request (s)"): "first",
+        ("WARM-004", "steady median (s)"): "steady",
+        ("WARM-007", "first with logprobs (s)"): "logprobs",
+        ("SERVE-006", "TTFT (s)"): "ttft",
+        ("SERVE-006", "median ITL (s)"): "itl",
+        ("SERVE-005", "content"): "said",
+    }
+    stacks: dict[str, dict[str, Any]] = {}
+    for page in pages:
+        for row in page["rows"]:
+            if row["verdict"] in (Verdict.OK.value, Verdict.WARN.value):
+                for each in row["evidence"]:
+                    if name := wanted.get((row["id"], each["name"])):
+                        stacks.setdefault(page["stack"], {"stack": page["stack"]})[name] = each["value"]
+    return [facts for facts in stacks.values() if "said" in facts]
 
 
 def explain_page(check_id: str) -> str | None:

@@ -342,11 +342,12 @@ def _write_reports(walk: Walk, out: Path, states: Mapping[str, str]) -> int:
         json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
     (out / "junit.xml").write_text(report.junit_text(rows), encoding="utf-8")
-    run = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    (out / "report.html").write_text(report.html_text(pages, run), encoding="utf-8")
     codes = {EXIT_BY_STATE[state] for state in states.values()}
     codes |= {{"fail": 1, "unknown": 3}.get(row["verdict"], 0) for row in rows}
-    return next(code for code in WORST_FIRST if code in codes | {0})
+    code = next(code for code in WORST_FIRST if code in codes | {0})
+    run = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    (out / "report.html").write_text(report.html_text(pages, run, code), encoding="utf-8")
+    return code
 
 
 def _not_run_because(state: str) -> str:

@@ -10,8 +10,6 @@ import socket
 import time
 from pathlib import Path
 
-import httpx
-
 from runbook import launch
 from runbook.actions import Context, Say
 from runbook.actions.build_target import stamp_of
@@ -142,6 +140,8 @@ class _Telling:
 
 def healthy(job: Job) -> bool:
     """True when /health answers 200. The port is bound only when the engine is up, so refused means not yet."""
+    import httpx  # noqa: PLC0415 - half of a page's import time, and most pages start no server
+
     try:
         return (
             httpx.get(f"http://{launch.HOST}:{job.port}/health", timeout=5.0, trust_env=False).status_code

@@ -139,7 +139,7 @@ def visible(host: Probe) -> Answer:
     if value is None:
         return ok(*seen)
     words = [word.strip() for word in value.split(",")]
-    wrong = [word for word in words if not word.startswith(("GPU-", "MIG-")) and not whole(word) in indices]
+    wrong = [word for word in words if not word.startswith(("GPU-", "MIG-")) and whole(word) not in indices]
     if wrong:
         return fail(
             *seen, fix=Fix("Name GPUs that exist, or clear it", ("unset CUDA_VISIBLE_DEVICES",), Risk.NONE)

@@ -1,7 +1,5 @@
 """PY: the interpreter under the target environment, and whether what is installed is what the lock says."""
 
-from packaging.requirements import InvalidRequirement, Requirement
-
 from runbook import pins
 from runbook.checks.readings import DIST_INFO, distributions, need, stack_of
 from runbook.errors import BadParameter
@@ -247,6 +245,8 @@ def bytecode(host: Probe) -> Answer:
 )
 def transformers_range(host: Probe) -> Answer:
     """The range is read from the METADATA of the vLLM that is installed, not from a table."""
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - slow; one check needs it
+
     stack = stack_of(host)
     have = distributions(host)
     name = stack.distribution.replace("-", "_")

@@ -1,10 +1,10 @@
 """Facts from a Prometheus text page (``/metrics``), read with prometheus-client's own parser."""
 
-from prometheus_client.parser import text_string_to_metric_families
-
 
 def totals(page: str) -> dict[str, float]:
     """Sample name -> sum over all label sets; empty when the page is no Prometheus text."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - slow; one check needs it
+
     sums: dict[str, float] = {}
     try:
         for family in text_string_to_metric_families(page):

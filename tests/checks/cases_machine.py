@@ -211,6 +211,7 @@ DRIVER = [
         Row("upgraded, not rebooted", FAIL, {SMI: ran("Failed to initialize NVML: Driver/library version mismatch\n", rc=18)}, {"nvidia-smi said": "Failed to initialize NVML: Driver/library version mismatch"}, says="reboot"),
         Row("no devices", FAIL, {SMI: "No devices were found\n"}, {"nvidia-smi said": "No devices were found"}),
         Row("not on PATH", FAIL, {SMI: MISSING}, {"nvidia-smi said": "nvidia-smi is not on PATH"}),
+        Row("too old for the question", FAIL, {SMI: ran('Field "compute_cap" is not a valid field to query.\n', rc=2)}, {"nvidia-smi said": 'Field "compute_cap" is not a valid field to query.'}, says="older than branch 510"),
         Row("silent", FAIL, {SMI: ran(rc=255)}, {"nvidia-smi said": "nothing"}),
         Row("hangs", UNKNOWN, {SMI: ran(rc=-9, timed_out=True)}, says="in time"),
     ),
@@ -249,11 +250,12 @@ DRIVER = [
     *table(
         "DRIVER-006",
         {},
-        Row("none", OK, {SMI: H200}, {"GPU 0 uncorrectable": 0}),
-        Row("a card without ECC", OK, {SMI: H200.replace(" 0, 0,", " 0, [N/A],")}, {"GPU 0 uncorrectable": "no ECC"}),
-        Row("three", FAIL, {SMI: H200.replace(" 0, 0,", " 0, 3,")}, {"GPU 0 uncorrectable": 3}, says="Drain"),
-        Row("the second card", FAIL, {SMI: TWO[: len(H200)] + TWO[len(H200) :].replace(" 0, 0,", " 0, 1,")}, {"GPU 0 uncorrectable": 0, "GPU 1 uncorrectable": 1}),
-        Row("a card that cannot say", UNKNOWN, {SMI: H200.replace(" 0, 0,", " 0, [GPU requires reset],")}),
+        Row("none", OK, {SMI: H200}, {"GPU 0 uncorrectable": "0"}),
+        Row("a card without ECC", OK, {SMI: H200.replace(" 0, 0,", " 0, [N/A],")}, {"GPU 0 uncorrectable": "[N/A]"}),
+        Row("three", FAIL, {SMI: H200.replace(" 0, 0,", " 0, 3,")}, {"GPU 0 uncorrectable": "3"}, says="Drain"),
+        Row("the second card", FAIL, {SMI: TWO[: len(H200)] + TWO[len(H200) :].replace(" 0, 0,", " 0, 1,")}, {"GPU 0 uncorrectable": "0", "GPU 1 uncorrectable": "1"}),
+        Row("a card that cannot say", UNKNOWN, {SMI: H200.replace(" 0, 0,", " 0, [GPU requires reset],")}, {"GPU 0 uncorrectable": "[GPU requires reset]"}),
+        Row("no answer", UNKNOWN, {SMI: MISSING}),
     ),
 ]  # fmt: skip
 
