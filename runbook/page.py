@@ -16,7 +16,7 @@ from runbook.actions.jobs import Owner
 from runbook.actions.model_files import MakeModel, folder_of
 from runbook.actions.server import StartServer, StopServer
 from runbook.checks import ALL, BY_ID
-from runbook.errors import BadParameter, LayerNotReady
+from runbook.errors import BadParameter, LayerNotReady, NotRecorded
 from runbook.model import Finding, Verdict
 from runbook.params import Build, Common, Model, PageSpec, Server, page_spec, validated
 from runbook.probe import Probe
@@ -84,8 +84,12 @@ class Page:
 
     def look(self, question: str, lines: int = LOOK_LINES) -> None:
         """Print one raw reading, cut to ``lines`` lines of 80 columns, so that the reader sees what a check sees."""
-        text = questions.ask(self.host, question).splitlines()
         print(f"> {question}")
+        try:
+            text = questions.ask(self.host, question).splitlines()
+        except NotRecorded as gap:
+            print(report.wrapped(gap.seen))
+            return
         for line in text[:lines]:
             print(line if len(line) <= report.WIDTH else line[: report.WIDTH - 3] + "...")
         if len(text) > lines:

@@ -428,14 +428,13 @@ def told(step: Step, state: str, number: int, total: int, out: Path) -> list[str
         for row in rows
         if row["verdict"] in ("fail", "unknown", "warn")
     ]
-    if state != "done" and (
-        ends := [
-            row
-            for row in events(out / "events.jsonl")
-            if row["event"] == "page-end" and row["page"] == step.spec.name and row["said"]
-        ]
-    ):
-        lines.append(f"        {ends[-1]['said']}")
+    ends = [
+        row
+        for row in events(out / "events.jsonl")
+        if row["event"] == "page-end" and row["page"] == step.spec.name and row["said"]
+    ]
+    if ends and state not in ("done", "not ready"):
+        lines += [f"        {line.strip()}" for line in ends[-1]["said"].splitlines()]
     return lines
 
 

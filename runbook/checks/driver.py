@@ -164,7 +164,7 @@ def free(host: Probe) -> Answer:
     found = gpus(host)
     used = [one.used_mib for one in found]
     seen = tuple(Evidence(f"GPU {one.index} used (MiB)", one.used_mib, GPU_QUESTION) for one in found)
-    if any(each is None for each in used):
+    if not used or None in used:
         return unknown("memory.used could not be read", *seen)
     if any(each > BUSY_MIB for each in used if each is not None):
         return warn(

@@ -254,9 +254,10 @@ def tokenizer(host: Probe) -> Answer:
     if "error" in facts:
         return fail(Evidence("error", str(facts["error"]), origin), fix=MAKE)
     try:
-        ends = json.loads(host.read_text("{model}/generation_config.json") or "{}").get("eos_token_id")
+        given = json.loads(host.read_text("{model}/generation_config.json") or "{}")
     except ValueError:
-        ends = None
+        given = None
+    ends = given.get("eos_token_id") if isinstance(given, dict) else None
     listed = ends if isinstance(ends, list) else [ends]
     seen = (
         Evidence("class", facts["class"], origin),

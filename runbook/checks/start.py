@@ -1,6 +1,7 @@
 """START: is the runbook itself in order, and is there room for what it will build?"""
 
 import json
+import re
 
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, unknown, warn
 from runbook.parse import proc
@@ -10,6 +11,8 @@ from runbook.probe import Probe
 # measured is 8.2 GB with bytecode; the CUDA target's wheels take about 10 GB.
 DISK_NEED_MIB = 14_000
 DISK_WISH_MIB = 25_000
+# As requires-python in pyproject.toml; a test compares them.
+OLDEST, NEWEST = (3, 10), (3, 13)
 
 
 @check(
@@ -30,7 +33,10 @@ def own_environment(host: Probe) -> Answer:
         Evidence("python", python.out.strip() or None, "run {own}/python -V"),
         Evidence("uv", uv.out.split(" (")[0].strip() or None, "run {own}/uv --version"),
     )
-    if python.ok and uv.ok:
+    found = re.search(r"Python (\d{1,3})\.(\d{1,3})\b", python.out, re.ASCII)
+    if python.ok and uv.ok and (found is None or not uv.out.strip()):
+        return unknown("a program answered without a version", *seen)
+    if python.ok and uv.ok and found and OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
         return ok(*seen)
     return fail(*seen, fix=Fix("Set the runbook up again", ("python3 bootstrap.py setup",), Risk.NONE))
 

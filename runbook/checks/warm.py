@@ -90,8 +90,8 @@ def came_up(host: Probe) -> Answer:
 def quiet(host: Probe) -> Answer:
     """Lines at level ERROR and exceptions in the log."""
     log = host.read_text(LOG)
-    if log is None:
-        return unknown("the log is not there")
+    if log is None or not log.strip():
+        return unknown("there is no log, or nothing in it")
     errors, root = vllm_log.errors(log), vllm_log.root_line(log)
     seen = (
         Evidence("error lines", len(errors), f"read {LOG}"),
