@@ -174,4 +174,6 @@ class JournalEngine(NBClientEngine):  # type: ignore[misc]
             stdout_file=stdout_file,
             stderr_file=stderr_file,
         )
-        return client.execute()
+        # What a kernel says outside its cells (at shutdown, say) belongs into a file, not between a reader's lines.
+        with nb_man.journal.path.with_name("kernels.log").open("ab") as log:
+            return client.execute(stdout=log, stderr=log)

@@ -44,6 +44,8 @@ IDS = [one.id for one in ALL]
 
 # What a variable on a page stands for, in the words of a probe.
 VARIABLES = ("own", "work", "disk", "python", "site", "prefix", "model", "port", "home", "stack")
+# How a page writes what a check builds from a variable of the machine; of a list of folders, one at a time.
+ENVIRONMENT = {"CUDA_HOME": "$CUDA_HOME", "CXX": "$CXX", "LD_LIBRARY_PATH": "$folder"}
 CONFIG = '{"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {}}'
 
 
@@ -93,7 +95,7 @@ class Asked:
     def env(self, name: str) -> str | None:
         self.questions.append(f"env {name}")
         # Set to its own name, so that a question built from it reads as it does on a page.
-        return f"${'folder' if name == 'LD_LIBRARY_PATH' else name}" if self.amiss else None
+        return ENVIRONMENT.get(name, f"${name}") if self.amiss else None
 
     def inside(
         self, script: str, args: dict[str, str] | None = None, timeout_s: float = 120.0
@@ -113,10 +115,25 @@ class Listening(replay.ReplayProbe):
     def __init__(self, recording: replay.Recording, stack: str) -> None:
         super().__init__(recording, stack)
         self.questions: list[str] = []
+        self.values: dict[str, str] = {}
 
     def _find(self, ask: str) -> replay.Entry:
-        self.questions.append(ask)
+        self.questions.append(by_variable(ask, self.values))
         return super()._find(ask)
+
+    def env(self, name: str) -> str | None:
+        value = super().env(name)
+        if name in ENVIRONMENT:
+            folders = [part.rstrip("/") for part in (value or "").split(":")]
+            self.values |= {folder: ENVIRONMENT[name] for folder in folders if folder}
+        return value
+
+
+def by_variable(question: str, values: dict[str, str]) -> str:
+    """The question with the machine's values as their variables, where one is a word or begins a path."""
+    for value, written in values.items():
+        question = re.sub(rf"(?<= ){re.escape(value)}(?=[ /]|$)", written, question)
+    return question
 
 
 def hosts() -> list[Any]:
@@ -152,9 +169,17 @@ def block_of(ident: str) -> str:
 
 
 def shell(ident: str) -> str:
-    """The commands of "See it yourself" without quotes and comments, a probe's placeholders for the page's variables."""
-    code = re.sub(r"(?m)(^|\s)#.*$", "", block_of(ident)).replace("\\\n", " ")
+    """The commands of "See it yourself", in a probe's words."""
+    return in_words_of_a_probe(block_of(ident))
+
+
+def in_words_of_a_probe(code: str) -> str:
+    """Commands without quotes and comments, a probe's placeholders for the page's variables."""
+    code = re.sub(r"(?m)(^|\s)#.*$", "", code).replace("\\\n", " ")
     code = re.sub(r"[\"']", "", code)
+    # ${NAME:-word} is $NAME where that is set and the word elsewhere: the commands put both questions.
+    fallback = r"\$\{(\w+):-([^${}\s]+)\}"
+    code = "\n".join(dict.fromkeys((re.sub(fallback, r"$\1", code), re.sub(fallback, r"\2", code))))
     for name in VARIABLES:
         code = re.sub(rf"\$\{{?{name}\b\}}?", f"{{{name}}}", code)
     return re.sub(r" +", " ", code)
@@ -289,6 +314,40 @@ def test_lines_are_short_and_no_registry_is_named(page: Path) -> None:
 )
 def test_the_comparison_itself_tells_right_from_wrong(question: str, code: str, *, answer: bool) -> None:
     assert shown(question, code) is answer
+
+
+@pytest.mark.parametrize(
+    ("question", "written"),
+    [
+        ("run /opt/bin/g++ --version", "run $CXX --version"),
+        ("run /opt/cuda/bin/nvcc --version", "run $CUDA_HOME/bin/nvcc --version"),
+        ("glob /opt/lib64/lib*.so.*", "glob $folder/lib*.so.*"),
+        ("glob /opt/cuda-[0-9]*", "glob /opt/cuda-[0-9]*"),
+        ("read /proc/opt/cuda/version", "read /proc/opt/cuda/version"),
+    ],
+)
+def test_a_value_of_the_machine_reads_as_its_variable(question: str, written: str) -> None:
+    values = {
+        "/opt/bin/g++": "$CXX",
+        "/opt/cuda": "$CUDA_HOME",
+        "/opt/lib": "$folder",
+        "/opt/lib64": "$folder",
+    }
+    assert by_variable(question, values) == written
+
+
+@pytest.mark.parametrize(
+    ("question", "code", "answer"),
+    [
+        ("run $CXX --version", '"${CXX:-g++}" --version', True),
+        ("run g++ --version", '"${CXX:-g++}" --version', True),
+        ("run $CXX --version", "g++ --version", False),
+        ("run g++ --version", '"$CXX" --version', False),
+        ("run clang --version", '"${CXX:-g++}" --version', False),
+    ],
+)
+def test_a_variable_with_a_word_in_its_place_is_both(question: str, code: str, *, answer: bool) -> None:
+    assert shown(question, in_words_of_a_probe(code)) is answer
 
 
 def test_explain_prints_the_page() -> None:

@@ -109,7 +109,7 @@ def flags(host: Probe) -> Answer:
     """Planned flags against the option strings of the server's own parser."""
     stack = stack_of(host)
     known = host.inside("vllm_facts")["flags"]
-    planned = [one.flag for one in launch.flags(stack)]
+    planned = [word for word in launch.argv(stack, "{python}", "{model}", "served", 0) if word.startswith("--")]
     strange = [flag for flag in planned if flag not in known and flag.replace("--no-", "--", 1) not in known]
     seen = [
         Evidence("flags planned", len(planned), f"stacks/{stack.name}/manifest.toml"),

@@ -30,7 +30,7 @@ def nbval(paths: Sequence[Path], folder: Path, machine: str) -> Outcome:
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-c", str(folder / "pytest.ini"),
+            sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-c", str(folder / "pytest.ini"), f"--rootdir={paths[0].parent}",
             "--nbval", "--nbval-current-env", f"--nbval-cell-timeout={CELL_TIMEOUT_S}",
             f"--junitxml={report}", *map(str, paths),
         ],
@@ -41,7 +41,7 @@ def nbval(paths: Sequence[Path], folder: Path, machine: str) -> Outcome:
     cells = {path.stem: [cell["id"] for cell in notebook(path).code] for path in paths}
     found: Outcome = {}
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it a moment ago
-        name = next(stem for stem in cells if stem in case.attrib["classname"].split("."))
+        name = case.attrib["classname"].removesuffix(".ipynb")
         bad = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
         number = int(case.attrib["name"].removeprefix("Cell "))
         found[name, cells[name][number]] = ", ".join(bad) or "passed"
