@@ -149,6 +149,9 @@ def _walk_with_progress(
         task = bar.add_task("starting", total=total)
         ended = 0
 
+        def say(line: str) -> None:
+            console.print(line, markup=False, soft_wrap=True)
+
         def progress(step: Any, state: str) -> None:
             nonlocal ended
             if not state:
@@ -157,11 +160,9 @@ def _walk_with_progress(
             ended += 1
             bar.update(task, completed=ended)
             for line in walk.told(step, state, ended, total, folder):
-                console.print(line, markup=False, soft_wrap=True)
+                say(line)
 
-        code: int = walk.carry_out(
-            asked, folder, work, typer.echo, progress, keep_going=keep_going, resume=resume
-        )
+        code: int = walk.carry_out(asked, folder, work, say, progress, keep_going=keep_going, resume=resume)
     return code
 
 

@@ -52,8 +52,11 @@ def events(path: Path) -> list[dict[str, Any]]:
 class _Manager(NotebookExecutionManager):  # type: ignore[misc]
     """papermill's bookkeeping, told the truth about cells that were lost or never ran."""
 
-    def __init__(self, journal: Journal, where: dict[str, str], *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, journal: Journal, where: dict[str, str], said: Callable[[str], None], *args: Any, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.said = said
         self.journal = journal
         self.where = where
         self.began = 0.0
@@ -95,6 +98,13 @@ class _Manager(NotebookExecutionManager):  # type: ignore[misc]
 class _Client(PapermillNotebookClient):  # type: ignore[misc]
     """papermill's client with a cell loop that tells a failed cell from a lost one."""
 
+    def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
+        """As papermill's; what an action says while it works is passed on at once, since it may work for minutes."""
+        if msg["msg_type"] == "stream" and "action" in cell.metadata.get("tags", ()):
+            for line in msg["content"]["text"].splitlines():
+                self.nb_man.said(line)
+        return super().process_message(msg, cell, cell_index)
+
     def papermill_execute_cells(self) -> None:
         """Execute the cells in order; stop at the first that raises."""
         for index, cell in enumerate(self.nb.cells):
@@ -114,8 +124,8 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
 class JournalEngine(NBClientEngine):  # type: ignore[misc]
     """papermill's nbclient engine with a journal.
 
-    Engine arguments: ``journal`` (a Journal, or the path of its file), ``where`` (fields for every event) and
-    ``execution_timeout`` (seconds a cell may run). Without a journal it writes events.jsonl beside the output.
+    Engine arguments: ``journal`` (a Journal, or the path of its file), ``where`` (fields for every event), ``said``
+    (called with each line that an action cell prints) and ``execution_timeout`` (seconds a cell may run). Without a journal it writes events.jsonl beside the output.
     """
 
     @classmethod
@@ -129,6 +139,7 @@ class JournalEngine(NBClientEngine):  # type: ignore[misc]
         autosave_cell_every: int = 30,
         journal: Journal | str | None = None,
         where: dict[str, str] | None = None,
+        said: Callable[[str], None] = lambda _: None,
         **kwargs: Any,
     ) -> Any:
         if not isinstance(journal, Journal):
@@ -137,6 +148,7 @@ class JournalEngine(NBClientEngine):  # type: ignore[misc]
         manager = _Manager(
             journal,
             where or {},
+            said,
             nb,
             output_path=output_path,
             progress_bar=progress_bar,

@@ -32,6 +32,8 @@ ACTIONS: dict[str, Callable[[Context], Action]] = {
 }
 OWNER_VARIABLE = "RUNBOOK_OWNER"
 LOOK_LINES = 16
+# How a line begins that an action says while it works; runbook run passes those on to the terminal.
+DOING = "+ "
 
 
 def open_page(name: str, **parameters: Any) -> "Page":  # noqa: ANN401 - checked against the page's dataclass next
@@ -121,7 +123,7 @@ class Page:
         if not self.apply:
             print("shown only; set apply = True to do it")
             return
-        action.apply(lambda line: print(f"  {line}", flush=True))
+        action.apply(lambda line: print(f"{DOING}{line}", flush=True))
         # Places may exist now that did not before, and old readings no longer hold.
         self.host = CachedProbe(
             connect.probe(

@@ -157,7 +157,15 @@ def begin(walk: Walk, out: Path, *, resume: bool) -> Walk:
             "a new folder, or --resume to go on with it",
             "runbook run --resume --out " + str(out),
         )
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as why:
+        raise BadParameter(
+            f"--out {out} cannot be a run folder: {why.strerror}",
+            "a folder that may be written to",
+            "choose another --out",
+        ) from why
     steps_json = [{"page": step.spec.name, "stack": step.stack} for step in walk.steps]
     text = {
         "schema": RUN_SCHEMA,
@@ -200,7 +208,7 @@ def carry_out(
                 keep = step.spec.name == "08_warmup" and walk.steps[index + 1 : index + 2] == (
                     Step(params.page_spec("09_serving"), step.stack),
                 )
-                states[step.key] = _run_step(walk, step, out, work, journal, keep_server=keep)
+                states[step.key] = _run_step(walk, step, out, work, journal, say, keep_server=keep)
                 progress(step, states[step.key])
                 if states[step.key] != "done" and not keep_going:
                     break
@@ -251,7 +259,7 @@ def _done(out: Path) -> dict[str, dict[str, str]]:
 
 
 def _run_step(
-    walk: Walk, step: Step, out: Path, work: Workspace, journal: Journal, *, keep_server: bool
+    walk: Walk, step: Step, out: Path, work: Workspace, journal: Journal, say: Say, *, keep_server: bool
 ) -> str:
     where = {"page": step.spec.name, "stack": step.stack}
     (out / "findings" / f"{step.key}.json").unlink(missing_ok=True)
@@ -270,6 +278,9 @@ def _run_step(
             execution_timeout=step.spec.cell_deadline_s,
             journal=journal,
             where=where,
+            said=lambda line: (
+                say(f"        {line.removeprefix(page.DOING)}") if line.startswith(page.DOING) else None
+            ),
         )
         state = "done"
     except PapermillExecutionError as why:

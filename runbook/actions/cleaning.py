@@ -9,6 +9,9 @@ from runbook.errors import BadParameter
 from runbook.workspace import Workspace
 
 
+OURS = ("targets", "models", "jobs", "logs", "caches", "runs", "notebooks", "walk.lock")
+
+
 def leftovers(work: Workspace, target: str, *, everything: bool) -> list[tuple[Path, int]]:
     """(folder, MiB) of what would be removed: one stack's target and caches, everything, or caches and run folders.
 
@@ -16,12 +19,15 @@ def leftovers(work: Workspace, target: str, *, everything: bool) -> list[tuple[P
         BadParameter: there is no stack of that name.
     """
     if everything:
-        folders = [work.root]
+        # By name: a workspace may be a folder that holds other things too.
+        folders = [work.root / name for name in OURS]
     elif target:
         folders = [work.targets / pins.stack(target).name, work.caches(target)]
     else:
         folders = [*work.root.glob("caches/*"), *work.runs.glob("*")]
-    return [(folder, _size_mib(folder)) for folder in sorted(folders) if folder.exists()]
+    return [
+        (folder, _size_mib(folder)) for folder in sorted(folders) if folder.exists() or folder.is_symlink()
+    ]
 
 
 def _size_mib(folder: Path) -> int:
@@ -39,4 +45,9 @@ def remove(work: Workspace, folders: list[Path]) -> None:
             raise BadParameter(f"{folder} is not in the workspace {work.root}", "a folder of ours")
     Jobs(work.jobs).stop_all()
     for folder in folders:
-        shutil.rmtree(folder)
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+        else:
+            folder.unlink()
+    if work.root.exists() and not any(work.root.iterdir()):
+        work.root.rmdir()

@@ -101,7 +101,8 @@ def one_toolkit(host: Probe) -> Answer:
         )
     if len(versions) > 1:
         return warn(
-            *seen, reason="several toolkits lie side by side; PATH and CUDA_HOME decide, and they agree"
+            *seen,
+            reason="several toolkits lie side by side; a build takes the one that PATH or CUDA_HOME names",
         )
     return ok(*seen)
 
@@ -182,7 +183,9 @@ def compiler(host: Probe) -> Answer:
     )
     if ran.ok:
         return ok(seen)
-    return fail(seen, fix=Fix("Install one", ("sudo apt-get install g++",), Risk.NONE))
+    if named != "g++":
+        return fail(seen, fix=Fix("Point CXX at a compiler that is there, or clear it", ("unset CXX",)))
+    return fail(seen, fix=Fix("Install one", ("sudo apt-get install g++",)))
 
 
 @check(

@@ -35,7 +35,7 @@ def nodes(host: Probe) -> Answer:
     if found:
         return ok(*seen)
     if listed is None:
-        return skip(f"no PCI list and no device node: {NO_GPU}", *seen) if not found else ok(*seen)
+        return skip(f"no PCI list and no device node: {NO_GPU}", *seen)
     if not listed:
         return skip(NO_GPU, *seen)
     return fail(
@@ -66,16 +66,25 @@ def smi(host: Probe) -> Answer:
     seen = Evidence(
         "nvidia-smi said", said if isinstance(said, str) else (said[0] if said else "nothing"), GPU_QUESTION
     )
+    if ran.missing:
+        tools = Fix(
+            "Install the driver's tools; into a container they come with the utility capability",
+            (
+                "sudo apt-get install nvidia-utils-580-server",
+                "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
+            ),
+        )
+        return fail(seen, fix=tools)
     if "not a valid field to query" in ran.out + ran.err:
         newer = Fix(
-            "Install a driver of branch 535 or newer",
+            "Install driver and tools of one branch, 535 or newer",
             ("sudo apt-get install nvidia-driver-580-server",),
             Risk.REBOOT,
         )
         return fail(
             seen,
             fix=newer,
-            reason="the driver is older than branch 510, which cannot name a compute capability",
+            reason="the nvidia-smi on PATH is older than branch 510 and cannot name a compute capability",
         )
     if ran.timed_out:
         return unknown(

@@ -139,13 +139,19 @@ def generation(host: Probe) -> Answer:
     caps = sorted({one.compute_cap for one in gpus(host) if one.compute_cap})
     if not caps:
         return unknown(NO_GPU)
-    by_cap = {
-        cap: "FA3" if cap == "9.0" else "FA2" if cap.startswith("8.") else "FA2 from PTX" for cap in caps
-    }
+    by_cap = {cap: _version_for(cap) for cap in caps}
     seen = [Evidence(f"compute capability {cap}", version, GPU_QUESTION) for cap, version in by_cap.items()]
-    return (
-        warn(*seen, reason="the first use compiles PTX") if "FA2 from PTX" in by_cap.values() else ok(*seen)
-    )
+    if all(version in ("FA2", "FA3") for version in by_cap.values()):
+        return ok(*seen)
+    return warn(*seen, reason="its first use compiles PTX, or another attention backend is taken")
+
+
+def _version_for(cap: str) -> str:
+    major = int(cap.split(".")[0])
+    ampere, hopper = 8, 9
+    if major < ampere:
+        return "none: another backend"
+    return "FA3" if major == hopper else "FA2" if major == ampere else "FA2 from PTX"
 
 
 CHECKS = (bundled, no_stray, right, generation)

@@ -125,7 +125,7 @@ def completion(host: Probe) -> Answer:
     if broken := _broken(facts):
         return broken
     seen = [
-        Evidence(name, str(facts[name]) if name == "text" else facts[name], ORIGIN)
+        Evidence(name, facts[name], ORIGIN)
         for name in ("text", "finish_reason", "prompt_tokens", "completion_tokens")
     ]
     right = (
@@ -156,7 +156,7 @@ def chat(host: Probe) -> Answer:
     if broken := _broken(facts):
         return broken
     seen = [
-        Evidence(name, str(facts[name]) if name == "content" else facts[name], ORIGIN)
+        Evidence(name, facts[name], ORIGIN)
         for name in ("role", "content", "finish_reason", "completion_tokens")
     ]
     return (

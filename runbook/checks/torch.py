@@ -82,7 +82,7 @@ def built_for(host: Probe) -> Answer:
 @check(
     "TORCH-003",
     layer=Layer.TORCH,
-    title="torchvision and torchaudio are the pair of this torch",
+    title="torchvision and torchaudio are the ones the stack pins beside its torch",
     why="A mismatched torchvision fails at import with 'operator torchvision::nms does not exist', and vLLM imports it.",
     source=Source(
         "PyTorch: which versions go together", "https://github.com/pytorch/vision#installation", "2026-11-30"

@@ -109,10 +109,12 @@ def flags(host: Probe) -> Answer:
     """Planned flags against the option strings of the server's own parser."""
     stack = stack_of(host)
     known = host.inside("vllm_facts")["flags"]
-    planned = [word for word in launch.argv(stack, "{python}", "{model}", "served", 0) if word.startswith("--")]
+    planned = [
+        word for word in launch.argv(stack, "{python}", "{model}", "served", 0) if word.startswith("--")
+    ]
     strange = [flag for flag in planned if flag not in known and flag.replace("--no-", "--", 1) not in known]
     seen = [
-        Evidence("flags planned", len(planned), f"stacks/{stack.name}/manifest.toml"),
+        Evidence("flags planned", len(planned), "runbook/launch.py"),
         Evidence("flags known", len(known), "inside vllm_facts"),
     ]
     if strange:

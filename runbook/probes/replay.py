@@ -60,8 +60,8 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in MACHINES.glob("*/machine.toml")))
 
 
-def load(name: str) -> Recording:
-    """Read a recording by name, or by the path of its folder.
+def load(name: str, children: tuple[Path, ...] = ()) -> Recording:
+    """Read a recording by name, or by the path of its folder. ``children`` are the edited copies we came from.
 
     Raises:
         BadParameter: there is none of that name, or its files do not hold what they should.
@@ -70,8 +70,12 @@ def load(name: str) -> Recording:
     try:
         about = tomllib.loads((folder / "machine.toml").read_text(encoding="utf-8"))
         index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        parent = load(about["edited_from"]) if about.get("edited_from") else None
+        if folder in children:
+            raise ValueError("it is, by way of others, an edited copy of itself")
+        parent = load(about["edited_from"], (*children, folder)) if about.get("edited_from") else None
         entries = dict(parent.entries) if parent else {}
+        if not isinstance(index, list):
+            raise TypeError("index.json holds no list")
         for row in index:
             extra = {key: row[key] for key in ("rc", "missing", "timed_out", "err", "status") if key in row}
             file = folder / "answers" / row["file"] if row.get("file") else None

@@ -145,12 +145,22 @@ def opened(page: Page, heading: str) -> Locator:
     return notebook
 
 
+def click_menu(page: Page, menu: str, item: str) -> None:
+    page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(f"^{menu}$")).click()
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{item}$")).click()
+
+
 def run_all(page: Page, notebook: Locator) -> str:
-    """Click Run > Run All Cells, wait until the cells have run or one failed; all that was printed."""
-    page.locator(".lm-MenuBar-itemLabel", has_text=re.compile("^Run$")).click()
-    page.locator(".lm-Menu-itemLabel", has_text=re.compile("^Run All Cells$")).click()
+    """Clear what is committed, Run > Run All Cells, wait until the cells have run or one failed; all that was printed."""
+    outputs = notebook.locator(".jp-OutputArea-output")
+    # The first thing a reader sees is a recording, and the page says so.
+    expect(outputs.first).to_contain_text("REPLAY of the recorded machine")
+    click_menu(page, "Edit", "Clear Outputs of All Cells")
+    expect(outputs).to_have_count(0)
+    expect(notebook.locator(".jp-CodeCell .jp-InputPrompt", has_text=re.compile(r"\d"))).to_have_count(0)
+    click_menu(page, "Run", "Run All Cells")
     page.wait_for_function(ENDED, timeout=RUN_MS)
-    printed = "\n".join(notebook.locator(".jp-OutputArea-output").all_text_contents())
+    printed = "\n".join(outputs.all_text_contents())
     # JupyterLab shows both an exception and what was written to stderr under this type.
     wrong = notebook.locator('[data-mime-type="application/vnd.jupyter.stderr"]').all_text_contents()
     assert wrong == []

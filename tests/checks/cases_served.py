@@ -279,7 +279,13 @@ STREAM = {
     "last_s": 0.5192,
     "itl_median_s": 0.0125,
 }
-REPEAT = {"calls": 8, "distinct_alone": 1, "distinct_together": 1, "same_alone_and_together": True, "text": " m"}
+REPEAT = {
+    "calls": 8,
+    "distinct_alone": 1,
+    "distinct_together": 1,
+    "same_alone_and_together": True,
+    "text": " m",
+}
 PARTS: dict[str, Any] = {"completion": COMPLETION, "chat": CHAT, "stream": STREAM, "repeat": REPEAT}
 REFUSED_PART = {"error": "BadRequestError: Error code: 400"}
 COUNTED = """\

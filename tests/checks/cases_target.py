@@ -66,9 +66,7 @@ DIED = {
 
 def says(*lines: str) -> Any:
     """What uv pip check prints when it finds clashes."""
-    text = "\n".join(
-        ("Checked 169 packages in 3ms", f"Found {len(lines)} incompatibilities", *lines)
-    )
+    text = "\n".join(("Checked 169 packages in 3ms", f"Found {len(lines)} incompatibilities", *lines))
     return ran(rc=1, err=text + "\n")
 
 

@@ -74,7 +74,9 @@ class Silent:
         found: str | None = self.answers["env"]
         return found
 
-    def inside(self, script: str, args: dict[str, str] | None = None, timeout_s: float = 120.0) -> dict[str, Any]:  # noqa: ARG002
+    def inside(
+        self, script: str, args: dict[str, str] | None = None, timeout_s: float = 120.0
+    ) -> dict[str, Any]:  # noqa: ARG002
         found: dict[str, Any] = self.answers["inside"]
         return found
 
@@ -99,7 +101,12 @@ NOBODY: dict[str, Any] = {
     "inside": {"error": "the child ended without an answer (exit code 1)", "rc": 1, "stderr": ""},
     "http": Reply(0, "ConnectError"),
 }
-FAILING: dict[str, Any] = {**NOTHING, "run": Ran((), 1, "", "Segmentation fault"), "read": "\n", "http": Reply(500, "Internal Server Error")}
+FAILING: dict[str, Any] = {
+    **NOTHING,
+    "run": Ran((), 1, "", "Segmentation fault"),
+    "read": "\n",
+    "http": Reply(500, "Internal Server Error"),
+}
 HANGING: dict[str, Any] = {**NOBODY, "run": Ran((), -9, "", "", timed_out=True), "read": "\ufffd\ufffd"}
 NOISE: dict[str, Any] = {
     "run": Ran((), 0, "\x7fELF\x02\x01 \ufffd\ufffd of something else\n", ""),
@@ -128,13 +135,7 @@ odd_json = st.recursive(
     max_leaves=6,
 )
 KEYS = sorted(
-    {
-        key
-        for case in CASES
-        for answer in case.answers.values()
-        if isinstance(answer, dict)
-        for key in answer
-    }
+    {key for case in CASES for answer in case.answers.values() if isinstance(answer, dict) for key in answer}
 )
 odd_facts = st.dictionaries(st.sampled_from(KEYS), odd_json, max_size=12)
 odd_run = st.builds(
@@ -163,12 +164,20 @@ def asked(one: Check, answers: Mapping[str, Any], stack: str) -> Finding:
 
 
 @pytest.mark.parametrize("stack", [CPU, GPU])
-@pytest.mark.parametrize("answers", [NOTHING, NOBODY, FAILING, HANGING, NOISE], ids=["nothing", "nobody", "failing", "hanging", "noise"])
+@pytest.mark.parametrize(
+    "answers",
+    [NOTHING, NOBODY, FAILING, HANGING, NOISE],
+    ids=["nothing", "nobody", "failing", "hanging", "noise"],
+)
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.id)
 def test_silence_is_not_green(one: Check, answers: Mapping[str, Any], stack: str) -> None:
     finding = asked(one, answers, stack)
     by_node = one.id == "DRIVER-001" and stack == GPU  # these machines have a device node
-    if one.id not in ABSENT_IS_WELL and not by_node and not (answers in (NOTHING, NOISE) and one.id in BY_CODE):
+    if (
+        one.id not in ABSENT_IS_WELL
+        and not by_node
+        and not (answers in (NOTHING, NOISE) and one.id in BY_CODE)
+    ):
         assert finding.verdict is not OK, finding
     if finding.verdict is OK:
         assert finding.evidence
@@ -198,7 +207,10 @@ def holes(answer: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(answer, tuple):
         yield from (("no path", ()), ("half of them", answer[: len(answer) // 2]))
     elif isinstance(answer, Reply):
-        yield from (("500", Reply(500, answer.body)), ("cut", Reply(answer.status, answer.body[: len(answer.body) // 2])))
+        yield from (
+            ("500", Reply(500, answer.body)),
+            ("cut", Reply(answer.status, answer.body[: len(answer.body) // 2])),
+        )
 
 
 INNOCENT = [case for case in CASES if case.verdict is OK and not case.manifest]
@@ -225,8 +237,12 @@ PLAUSIBLE: list[tuple[str, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check_id", "answers", "stack", "what"), PLAUSIBLE, ids=[f"{each[0]} {each[3]}" for each in PLAUSIBLE])
-def test_what_may_well_happen_breaks_nothing(check_id: str, answers: dict[str, Any], stack: str, what: str) -> None:
+@pytest.mark.parametrize(
+    ("check_id", "answers", "stack", "what"), PLAUSIBLE, ids=[f"{each[0]} {each[3]}" for each in PLAUSIBLE]
+)
+def test_what_may_well_happen_breaks_nothing(
+    check_id: str, answers: dict[str, Any], stack: str, what: str
+) -> None:
     one = BY_ID[check_id]
     finding = judge(one, Host({"glob /dev/nvidia[0-9]*": (), **answers}, stack), passed(one))
     assert BROKE not in finding.reason, (what, finding.reason)
