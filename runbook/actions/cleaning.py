@@ -8,7 +8,6 @@ from runbook.actions.jobs import Jobs
 from runbook.errors import BadParameter
 from runbook.workspace import Workspace
 
-
 OURS = ("targets", "models", "jobs", "logs", "caches", "runs", "notebooks", "walk.lock")
 
 

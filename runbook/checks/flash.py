@@ -147,7 +147,7 @@ def generation(host: Probe) -> Answer:
 
 
 def _version_for(cap: str) -> str:
-    major = int(cap.split(".")[0])
+    major = int(cap.split(".", maxsplit=1)[0])
     ampere, hopper = 8, 9
     if major < ampere:
         return "none: another backend"

@@ -67,15 +67,17 @@ def load(name: str, children: tuple[Path, ...] = ()) -> Recording:
         BadParameter: there is none of that name, or its files do not hold what they should.
     """
     folder = Path(name) if "/" in name else MACHINES / name
+    if folder in children:
+        raise BadParameter(
+            f"the recording {name!r} is, by way of others, an edited copy of itself",
+            "a recorded parent",
+            "name another edited_from",
+        )
     try:
         about = tomllib.loads((folder / "machine.toml").read_text(encoding="utf-8"))
-        index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        if folder in children:
-            raise ValueError("it is, by way of others, an edited copy of itself")
+        index: list[dict[str, Any]] = list(json.loads((folder / "index.json").read_text(encoding="utf-8")))
         parent = load(about["edited_from"], (*children, folder)) if about.get("edited_from") else None
         entries = dict(parent.entries) if parent else {}
-        if not isinstance(index, list):
-            raise TypeError("index.json holds no list")
         for row in index:
             extra = {key: row[key] for key in ("rc", "missing", "timed_out", "err", "status") if key in row}
             file = folder / "answers" / row["file"] if row.get("file") else None
@@ -95,7 +97,7 @@ def load(name: str, children: tuple[Path, ...] = ()) -> Recording:
             f"one of {', '.join(names())}, or the folder of a recording",
             "runbook record --out DIR makes one",
         ) from why
-    except (ValueError, KeyError, TypeError) as why:
+    except (ValueError, KeyError, TypeError, AttributeError) as why:
         raise BadParameter(
             f"the recording {name!r} cannot be read: {type(why).__name__}: {why}",
             "machine.toml and index.json as runbook record writes them",
