@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, NotebookExecutionManager
 from traitlets.config import Config
@@ -97,6 +97,13 @@ class _Manager(NotebookExecutionManager):  # type: ignore[misc]
 
 class _Client(PapermillNotebookClient):  # type: ignore[misc]
     """papermill's client with a cell loop that tells a failed cell from a lost one."""
+
+    def start_new_kernel_client(self, **kwargs: Any) -> Any:
+        """As nbclient's, but a kernel that dies before it first answers is a dead kernel, not a RuntimeError of any kind."""
+        try:
+            return super().start_new_kernel_client(**kwargs)
+        except RuntimeError as why:
+            raise DeadKernelError(str(why)) from why
 
     def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
         """As papermill's; what an action says while it works is passed on at once, since it may work for minutes."""

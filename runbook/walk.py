@@ -299,8 +299,15 @@ def _run_step(
             rests_on={},
         )
         raise
-    for log in work.jobs.glob("*.log"):
-        shutil.copyfile(log, out / "logs" / f"{step.stack}.{log.name}")
+    # The logs that this page wrote, so that the run folder explains itself when the workspace has gone on.
+    written = {
+        "03_python": work.logs / f"build-{step.stack}.log",
+        "08_warmup": work.jobs / "server.log",
+        "09_serving": work.jobs / "server.log",
+    }
+    log = written.get(step.spec.name)
+    if log is not None and log.exists():
+        shutil.copyfile(log, out / "logs" / f"{step.key}.log")
     rests = rests_on(walk, step, work) if state == "done" else {}
     journal.write(
         "page-end",
@@ -442,9 +449,9 @@ def told(step: Step, state: str, number: int, total: int, out: Path) -> list[str
     ends = [
         row
         for row in events(out / "events.jsonl")
-        if row["event"] == "page-end" and row["page"] == step.spec.name and row["said"]
+        if row["event"] == "page-end" and (row["page"], row["stack"]) == (step.spec.name, step.stack)
     ]
-    if ends and state not in ("done", "not ready"):
+    if ends and state == ends[-1]["state"] and state not in ("done", "not ready"):
         lines += [f"        {line.strip()}" for line in ends[-1]["said"].splitlines()]
     return lines
 

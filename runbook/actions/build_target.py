@@ -10,7 +10,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from runbook import pins
 from runbook.actions import Context, Say
@@ -60,9 +59,9 @@ class BuildTarget:
             return "it was built from a lock that is no longer there"
         if not self.ctx.work.target_python(self.ctx.stack.name).exists():
             return "its interpreter is gone"
-        if stamp.get("records") != record_hashes(self.folder):
+        if stamp.get("records") != record_hashes(site_of(self.folder)):
             return "packages were changed since it was built"
-        missing = missing_files(self.folder)
+        missing = missing_files(site_of(self.folder))
         return f"{len(missing)} installed files are missing or cut, such as {missing[0]}" if missing else None
 
     def apply(self, say: Say) -> None:
@@ -97,7 +96,7 @@ class BuildTarget:
             "lock_sha256": pins.sha256(lock),
             "built": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "seconds": seconds,
-            "records": record_hashes(self.folder),
+            "records": record_hashes(site_of(self.folder)),
         }
         partial = self.folder / f"{STAMP}.part"
         partial.write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
@@ -174,19 +173,23 @@ def uv() -> str:
     return found
 
 
-def record_hashes(folder: Path) -> dict[str, str]:
+def site_of(folder: Path) -> Path:
+    """The site-packages folder of a target we built (it may not exist yet)."""
+    return next(iter(folder.glob("lib/python3.*/site-packages")), folder / "lib" / "site-packages")
+
+
+def record_hashes(site: Path) -> dict[str, str]:
     """Package -> hash of its RECORD, which lists every file of it with its own hash."""
     found = {}
-    for record in sorted(folder.glob("lib/python3.*/site-packages/*.dist-info/RECORD")):
+    for record in sorted(site.glob("*.dist-info/RECORD")):
         name = next(iter(python_env.distributions([record.parent.name])), record.parent.name)
         found[name] = hashlib.sha256(record.read_bytes()).hexdigest()[:16]
     return found
 
 
-def missing_files(folder: Path) -> list[str]:
-    """Files that a RECORD lists and that are gone or of another size (their bytes are not read; issue C verifies hashes)."""
-    sites = list(folder.glob("lib/python3.*/site-packages"))
-    records = [record for site in sites for record in site.glob("*.dist-info/RECORD")]
+def missing_files(site: Path) -> list[str]:
+    """Files that a RECORD lists and that are gone or of another size (their bytes are not read: that takes minutes)."""
+    records = list(site.glob("*.dist-info/RECORD"))
     with ThreadPoolExecutor(4) as pool:
         return sorted(name for names in pool.map(_missing_of, records) for name in names)
 
@@ -207,12 +210,3 @@ def _missing_of(record: Path) -> list[str]:
         if size.isdigit() and have != int(size):
             missing.append(name)
     return missing
-
-
-def stamp_of(folder: Path) -> dict[str, Any]:
-    """What ``target.json`` says; empty when there is none."""
-    try:
-        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return stamp if isinstance(stamp, dict) else {}

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from runbook import launch
 from runbook.actions import Context, Say
-from runbook.actions.build_target import stamp_of
+from runbook.actions.build_target import record_hashes
 from runbook.actions.jobs import Job, Jobs, log_tail
 from runbook.actions.model_files import checkpoint_hash, folder_of
 from runbook.parse import vllm_log
-from runbook.probes.live import target_env
+from runbook.probes.live import LiveProbe, target_env
 
 NAME = "server"
 SERVED = "served"
@@ -153,11 +153,9 @@ def healthy(job: Job) -> bool:
 
 def fingerprint(ctx: Context) -> dict[str, str]:
     """Stack, target, flags and checkpoint, as short texts."""
-    records = (
-        stamp_of(ctx.work.targets / ctx.stack.name).get("records", {})
-        if ctx.ours
-        else {"target": str(ctx.python)}
-    )
+    # Read anew, not from the stamp: packages that were changed since the target was built are what it must show.
+    site = LiveProbe(ctx.work, ctx.stack.name, ctx.python).places.get("{site}", "")
+    records = record_hashes(Path(site)) if site else {}
     folder = folder_of(ctx)
     flags = shlex.join(launch.argv(ctx.stack, "python", ctx.model, SERVED, 0))
     return {

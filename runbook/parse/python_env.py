@@ -34,7 +34,7 @@ def _literal(text: str | None, name: str) -> str | None:
 def requires(metadata: str | None) -> tuple[str, ...]:
     """The ``Requires-Dist`` lines of a METADATA file that hold without an extra."""
     lines = re.findall(r"(?m)^Requires-Dist:\s*(.+)$", metadata or "")
-    return tuple(line.strip() for line in lines if "extra ==" not in line)
+    return tuple(line.strip() for line in lines if not re.search(r"\bextra\s*==", line))
 
 
 def pyvenv(text: str | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ _TAG = re.compile(
     r"^(?:\[rank\d+\]:\s?)?(?:\([A-Za-z_0-9 ]+(?: pid=\d+)?\)\s*)*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+\d\d-\d\d \d\d:\d\d:\d\d\s+(?:\[[^\]]*\]\s?)?)?"
 )
 _EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)\b(?::.*)?$|^(?:subprocess\.)?CalledProcessError\b.*$"
+    r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)\b(?::.*)?$|^(?:subprocess\.)?CalledProcessError\b.*$"
 )
 _USAGE = re.compile(
     r"^\S*(?:api_server\.py|vllm|main\.py|-m)\S*.*: error: .+$|^.*: error: (?:unrecognized|argument|the following).+$"

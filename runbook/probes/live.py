@@ -20,6 +20,7 @@ INSIDE = Path(__file__).parent.parent / "inside"
 SECRET_NAMES = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 SET_BUT_HIDDEN = "<set, not shown>"
 PR_SET_PDEATHSIG = 1
+GRACE_S = 2.0
 _WHERE = "import sys,sysconfig;print(sys.prefix);print(sysconfig.get_path('purelib'))"
 
 
@@ -151,8 +152,15 @@ class LiveProbe:
             out, err = child.communicate(stdin, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            out, err = child.communicate()
-            return Ran(tuple(argv), child.returncode, out, err, timed_out=True)
+            try:
+                out, err = child.communicate(timeout=GRACE_S)
+            except subprocess.TimeoutExpired as still:
+                # A grandchild in a session of its own holds the pipes; it is not waited for.
+                out, err = (_text(part) for part in (still.stdout, still.stderr))
+                for pipe in (child.stdout, child.stderr):
+                    if pipe:
+                        pipe.close()
+            return Ran(tuple(argv), child.returncode or -signal.SIGKILL, out, err, timed_out=True)
         except BaseException:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
@@ -221,6 +229,18 @@ class LiveProbe:
         return Reply(reply.status_code, reply.text)
 
 
+def _text(part: str | bytes | None) -> str:
+    """What a timed-out child had said: bytes even in text mode (Python issue 87597)."""
+    return part.decode(errors="replace") if isinstance(part, bytes) else part or ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def parse_inside(ran: Ran, timeout_s: float) -> dict[str, Any]:
     """The JSON object a script printed last, or what kept it from printing one."""
     if ran.timed_out:
@@ -229,7 +249,7 @@ def parse_inside(ran: Ran, timeout_s: float) -> dict[str, Any]:
     try:
         answer = json.loads(lines[-1])
     except (IndexError, ValueError):
-        name = signal.Signals(-ran.rc).name if ran.rc < 0 else f"exit code {ran.rc}"
+        name = _signal_name(-ran.rc) if ran.rc < 0 else f"exit code {ran.rc}"
         return {
             "error": f"the child ended without an answer ({name})",
             "rc": ran.rc,

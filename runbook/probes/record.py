@@ -22,7 +22,11 @@ from runbook.workspace import workspace
 
 _UUID = re.compile(r"\b(GPU-|MIG-)?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
 _IPV4 = re.compile(
-    r"(?<![\d.])(?!127\.|0\.0\.0\.0)(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?![\d.])"
+    r"(?<![\d.])(?!127\.|0\.0\.0\.0)(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?!\.?\d)"
+)
+# At least two groups and a double colon, or all eight groups; a clock (07:10:14) is neither.
+_IPV6 = re.compile(
+    r"(?i)(?<![\w:.])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6}|(?:[0-9a-f]{1,4}:){2,7}:)(?![\w:])"
 )
 _MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b")
 _URL_USER = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
@@ -62,6 +66,7 @@ class Redactor:
         text = _LABELLED.sub(r"\1\2<token>", text)
         text = _SERIAL.sub(r"\1<serial>", text)
         text = _MAC.sub("<mac>", text)
+        text = _IPV6.sub("<ip>", text)
         text = _IPV4.sub(
             lambda match: match.group() if _VERSION_BEFORE.search(text[: match.start()][-24:]) else "<ip>",
             text,
@@ -105,7 +110,11 @@ class RecordProbe:
             (self.folder / "answers" / row["file"]).write_text(self.redact(text), encoding="utf-8")
         path = self.folder / "index.json"
         rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        rows = [old for old in rows if (old["stack"], old["ask"]) != (stack, ask)] + [row]
+        for old in [old for old in rows if (old["stack"], old["ask"]) == (stack, ask)]:
+            rows.remove(old)
+            if "file" in old and old["file"] != row.get("file"):
+                (self.folder / "answers" / old["file"]).unlink(missing_ok=True)
+        rows.append(row)
         rows.sort(key=lambda old: (old["stack"], old["ask"]))
         path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -314,8 +314,10 @@ def test_a_walk_over_a_broken_machine(tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "run" / "findings.json").read_text(encoding="utf-8"))
     bad = [row["id"] for row in rows if row["verdict"] in ("fail", "unknown")]
     assert bad == [one for ids in FAILING.values() for one in ids]
-    for page, ids in FAILING.items():
-        assert not_ready(done.stdout, page) == ids
+    assert re.findall(r"(?m)^ +(?:FAIL|UNKNOWN) +([A-Z]+-\d{3}) ", done.stdout) == bad
+    ends = [row for row in events(tmp_path / "run" / "events.jsonl") if row["event"] == "page-end"]
+    assert [(row["page"], row["state"]) for row in ends] == [(page, "not ready") for page in FAILING]
+    assert {row["page"]: not_ready(row["said"], row["page"]) for row in ends} == FAILING
     assert [one.message for one in validator().iter_errors(rows)] == []
 
 
