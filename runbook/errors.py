@@ -25,6 +25,10 @@ class RunbookError(Exception):
             parts.append(f"do: {self.do}")
         return "\n  ".join(parts)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows for it in a notebook: the message; where in our code it was raised helps nobody."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class BadParameter(RunbookError):
     """A parameter, id, page, stack or file that does not exist or does not fit (exit code 2)."""

@@ -82,7 +82,9 @@ class Page:
             f"stack    {self.ctx.stack.name}: {self.ctx.stack.device}, vLLM {self.ctx.stack.vllm}, torch {self.ctx.stack.torch}"
         )
         if self.live:
-            print(f"target   {self.ctx.python}{'' if probe.has_target else ' (not built yet)'}")
+            print(f"target   {self.ctx.python}")
+            if not probe.has_target:
+                print("         (not there yet)")
 
     def look(self, question: str, lines: int = LOOK_LINES) -> None:
         """Print one raw reading, cut to ``lines`` lines of 80 columns, so that the reader sees what a check sees."""
@@ -113,9 +115,8 @@ class Page:
     def plan(self, name: str) -> None:
         """Print what an action would do; do it when the parameter ``apply`` is True and the machine is live."""
         if not self.live:
-            print(
-                f"{name}: a recording is replayed, so nothing is planned or done; what follows was read then"
-            )
+            print(f"{name}: a recording is replayed, so nothing is planned or done;")
+            print("what follows was read when it was made")
             return
         action = ACTIONS[name](self.ctx)
         for line in action.plan():

@@ -4,6 +4,8 @@ The text form is what a reader, a log and nbval see: 80 columns, no colour, the 
 """
 
 import json
+import math
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,7 +21,7 @@ EXPLAIN = Path(__file__).parent / "explain"
 
 def text(one: Finding) -> str:
     """One finding: verdict line, evidence with origins, then reason, why and fix where they help."""
-    tag = f"{one.verdict.value.upper():7} {one.id:10} "
+    tag = f"{one.verdict.value.upper():7} {one.id:11} "
     lines = [_wrap(one.title, tag, " " * len(tag))]
     if one.waived:
         lines.append(_labelled("waived", "shown as warn because it was waived by name"))
@@ -43,7 +45,7 @@ def _table(evidence: Sequence[Evidence]) -> list[str]:
 
     It is cut to one line there; the JSON form has it whole.
     """
-    names = min(max(len(one.name) for one in evidence), 26)
+    names = min(max(len(one.name) for one in evidence), 30)
     values = min(max(len(show(one.value)) for one in evidence), 28)
     lines: list[str] = []
     for place, one in enumerate(evidence):
@@ -144,9 +146,16 @@ def as_json(one: Finding) -> dict[str, Any]:
     }
 
 
+def _finite(value: str | float | bool | None) -> str | float | bool | None:  # noqa: FBT001 - a value is no switch
+    """JSON has no NaN and no infinity; as words they survive every reader."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def json_text(findings: Iterable[Finding]) -> str:
     """The JSON list of findings."""
-    return json.dumps([as_json(one) for one in findings], indent=1, ensure_ascii=False) + "\n"
+    return (
+        json.dumps([as_json(one) for one in findings], indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    )
 
 
 def junit_text(rows: Iterable[dict[str, Any]]) -> str:
@@ -160,13 +169,13 @@ def junit_text(rows: Iterable[dict[str, Any]]) -> str:
         case = TestCase(
             f"{row['id']} {row['title']}", classname=f"runbook.{row['layer']}", time=row["duration_s"]
         )
-        seen = "; ".join(f"{each['name']}={show(each['value'])}" for each in row["evidence"])
+        seen = _xml("; ".join(f"{each['name']}={show(each['value'])}" for each in row["evidence"]))
         if row["verdict"] == "fail":
-            case.result = [Failure(f"{row['reason']} {seen} fix: {row['fix']['text']}".strip())]
+            case.result = [Failure(_xml(f"{row['reason']} {seen} fix: {row['fix']['text']}".strip()))]
         elif row["verdict"] == "unknown":
-            case.result = [Error(row["reason"] or seen)]
+            case.result = [Error(_xml(row["reason"]) or seen)]
         elif row["verdict"] == "skip":
-            case.result = [Skipped(row["reason"])]
+            case.result = [Skipped(_xml(row["reason"]))]
         else:
             case.system_out = seen
         suite.add_testcase(case)
@@ -176,6 +185,11 @@ def junit_text(rows: Iterable[dict[str, Any]]) -> str:
     xml.update_statistics()
     text_form: bytes | str = xml.tostring()
     return text_form.decode() if isinstance(text_form, bytes) else text_form
+
+
+def _xml(words: str) -> str:
+    """Without the characters that XML 1.0 has no place for (https://www.w3.org/TR/xml/#charsets), such as escapes."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", words)
 
 
 def not_run(check: Check, stack: str, why: str) -> dict[str, Any]:

@@ -20,10 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nbclient.exceptions import CellTimeoutError, DeadKernelError
-from papermill.exceptions import PapermillExecutionError
-from papermill.execute import execute_notebook
-
 from runbook import __version__, connect, errors, notebooks, page, params, pins, report
 from runbook.actions import Context
 from runbook.actions.jobs import Jobs, Owner
@@ -261,6 +257,11 @@ def _done(out: Path) -> dict[str, dict[str, str]]:
 def _run_step(
     walk: Walk, step: Step, out: Path, work: Workspace, journal: Journal, say: Say, *, keep_server: bool
 ) -> str:
+    # Late: they take seconds to import, and a refused or planned run needs neither.
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError  # noqa: PLC0415
+    from papermill.exceptions import PapermillExecutionError  # noqa: PLC0415
+    from papermill.execute import execute_notebook  # noqa: PLC0415
+
     where = {"page": step.spec.name, "stack": step.stack}
     (out / "findings" / f"{step.key}.json").unlink(missing_ok=True)
     journal.write("page-start", **where)
@@ -284,7 +285,7 @@ def _run_step(
         )
         state = "done"
     except PapermillExecutionError as why:
-        state, said = _state_of(why), f"{why.ename}: {why.evalue}"
+        state, said = _state_of(why.ename), f"{why.ename}: {why.evalue}"
     except DeadKernelError as why:
         state, said = "died", str(why)
     except CellTimeoutError:
@@ -320,11 +321,11 @@ def _run_step(
     return state
 
 
-def _state_of(why: PapermillExecutionError) -> str:
+def _state_of(name: str) -> str:
     """What an exception that left a page means for the walk."""
-    if why.ename == "LayerNotReady":
+    if name == "LayerNotReady":
         return "not ready"
-    kind = getattr(errors, why.ename, None)
+    kind = getattr(errors, name, None)
     if kind is None or not issubclass(kind, errors.RunbookError):
         return "our bug"
     return {1: "action failed", 2: "bad parameter"}.get(kind.exit_code, "no verdict")
@@ -357,7 +358,7 @@ def _write_reports(walk: Walk, out: Path, states: Mapping[str, str]) -> int:
         )
     rows = [row for each in pages for row in each["rows"]]
     (out / "findings.json").write_text(
-        json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
     )
     (out / "junit.xml").write_text(report.junit_text(rows), encoding="utf-8")
     codes = {EXIT_BY_STATE[state] for state in states.values()}

@@ -91,12 +91,12 @@ def load(name: str, children: tuple[Path, ...] = ()) -> Recording:
             tuple(about.get("stacks", parent.stacks if parent else ())),
             entries,
         )
-    except FileNotFoundError as why:
+    except FileNotFoundError:
         raise BadParameter(
             f"no recorded machine {name!r}",
             f"one of {', '.join(names())}, or the folder of a recording",
             "runbook record --out DIR makes one",
-        ) from why
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError) as why:
         raise BadParameter(
             f"the recording {name!r} cannot be read: {type(why).__name__}: {why}",

@@ -39,6 +39,11 @@ START = [
         Row("uv cannot run here", FAIL, {UV: ran(rc=126, err="cannot execute binary file")}),
         Row("the python does not start", FAIL, {PYTHON: ran(rc=-11)}, {"python": None}),
         Row("the python hangs", FAIL, {PYTHON: ran(rc=-9, timed_out=True)}),
+        Row("a Python that is too old", FAIL, {PYTHON: "Python 3.9.18\n"}, {"python": "Python 3.9.18"}),
+        Row("a Python that is too new", FAIL, {PYTHON: "Python 3.14.0\n"}),
+        Row("the oldest there may be", OK, {PYTHON: "Python 3.10.0\n"}),
+        Row("no version in the answer", UNKNOWN, {PYTHON: "hello\n"}, says="without a version"),
+        Row("no version of uv", UNKNOWN, {UV: "\n"}, {"uv": None}),
     ),
     *table(
         "START-002",
@@ -246,6 +251,7 @@ DRIVER = [
         Row("a server is on it", WARN, {SMI: H200.replace(" 0, 0,", " 130497, 0,")}, {"GPU 0 used (MiB)": 130_497}, says="See who holds it"),
         Row("one of two is taken", WARN, {SMI: TWO.replace("143771, 0, 0, Disabled\n1", "143771, 130497, 0, Disabled\n1")}, {"GPU 0 used (MiB)": 130_497, "GPU 1 used (MiB)": 0}),
         Row("not said", UNKNOWN, {SMI: H200.replace(" 0, 0,", " [N/A], 0,")}, {"GPU 0 used (MiB)": None}),
+        Row("no answer", UNKNOWN, {SMI: MISSING}),
     ),
     *table(
         "DRIVER-006",

@@ -159,6 +159,7 @@ MODEL = [
         Row("ends at another token", FAIL, {TOKENIZER: {**TOKENS, "eos_id": 503}, ENDS: '{"eos_token_id": [505]}'}),
         Row("no generation_config", WARN, {TOKENIZER: TOKENS, ENDS: None}, {"generation_config ends at": "not given"}),
         Row("generation_config is cut", WARN, {TOKENIZER: TOKENS, ENDS: '{"eos_token_id": [50'}),
+        Row("generation_config is no object", WARN, {TOKENIZER: TOKENS, ENDS: "[]"}),
         Row("it does not load", FAIL, {TOKENIZER: {"error": "ValueError: Tokenizer class X does not exist"}}, {"error": "ValueError: Tokenizer class X does not exist"}),
     ),
     *table(
@@ -211,6 +212,7 @@ WARM = [
         Row("an error line", FAIL, {LOG: CALM + "(APIServer pid=1) ERROR 11-30 06:07:28 [async_llm.py:906] AsyncLLM output_handler failed.\n"}, {"error lines": 1}),
         Row("an exception without a level", FAIL, {LOG: CALM + "RuntimeError: Unexpected head dim size, 32\n"}, {"error lines": 0, "exception": "RuntimeError: Unexpected head dim size, 32"}),
         Row("no log", UNKNOWN, {LOG: None}),
+        Row("an empty log", UNKNOWN, {LOG: "\n"}),
     ),
     *table(
         "WARM-003",

@@ -83,6 +83,8 @@ PY = [
         Row("another on PATH", OK, {OWN: "Python 3.10.14\n", "run python3.11 -V": MISSING, "run python3.12 -V": "Python 3.12.3\n", "run python3.13 -V": MISSING}, {"used instead": "3.12"}),
         Row("none has a lock", FAIL, {OWN: "Python 3.10.14\n", "run python3.11 -V": MISSING, "run python3.12 -V": MISSING, "run python3.13 -V": MISSING}, {"runbook runs on": "3.10.14"}, says="Install Python 3.13"),
         Row("3.1 is not 3.11", FAIL, {OWN: "Python 3.1.5\n", "run python3.11 -V": MISSING, "run python3.12 -V": MISSING, "run python3.13 -V": MISSING}),
+        Row("a shim of pyenv is no interpreter", FAIL, {OWN: "Python 3.10.14\n", "run python3.11 -V": MISSING, "run python3.12 -V": ran(rc=127, err="pyenv: python3.12: command not found\n"), "run python3.13 -V": MISSING}),
+        Row("an answer that is no version", UNKNOWN, {OWN: "hello there\n", "run python3.11 -V": MISSING, "run python3.12 -V": MISSING, "run python3.13 -V": MISSING}),
         Row("no answer", UNKNOWN, {OWN: MISSING}),
         Row("an empty answer", UNKNOWN, {OWN: ""}),
     ),
@@ -294,19 +296,20 @@ FLASH = [
 
 VLLM_FACTS = "inside vllm_facts"
 QWEN = ["Qwen3ForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MTP"]
+ALWAYS = ("--host", "--model", "--port", "--served-model-name")
 ENGINE = {
     "version": "0.32.0",
     "import_s": 6.86,
     "platform": "cpu",
     "extensions": ["_C.abi3.so"],
-    "flags": ["--enforce-eager", "--language-model-only", "--max-model-len", "--max-num-seqs"],
+    "flags": [*ALWAYS, "--enforce-eager", "--language-model-only", "--max-model-len", "--max-num-seqs"],
     "qwen_archs": QWEN,
 }
 ON_GPU = {
     **ENGINE,
     "version": "0.19.1",
     "platform": "cuda",
-    "flags": ["--gdn-prefill-backend", "--gpu-memory-utilization", "--max-model-len"],
+    "flags": [*ALWAYS, "--gdn-prefill-backend", "--gpu-memory-utilization", "--max-model-len"],
 }
 SERVER_PY = "glob {site}/vllm/entrypoints/openai/api_server.py"
 
@@ -347,9 +350,9 @@ VLLM = [
     *table(
         "VLLM-005",
         NO_NODE,
-        Row("all known", OK, {VLLM_FACTS: ENGINE}, {"flags planned": 4, "flags known": 4}),
-        Row("one was removed", FAIL, {VLLM_FACTS: {**ENGINE, "flags": ["--enforce-eager", "--max-model-len", "--max-num-seqs"]}}, {"not accepted": "--language-model-only"}),
-        Row("a switch known by its positive form", OK, {VLLM_FACTS: ENGINE}, {"flags planned": 4}, manifest=(('flag = "--enforce-eager"', 'flag = "--no-enforce-eager"'),)),
+        Row("all known", OK, {VLLM_FACTS: ENGINE}, {"flags planned": 8, "flags known": 8}),
+        Row("one was removed", FAIL, {VLLM_FACTS: {**ENGINE, "flags": [*ALWAYS, "--enforce-eager", "--max-model-len", "--max-num-seqs"]}}, {"not accepted": "--language-model-only"}),
+        Row("a switch known by its positive form", OK, {VLLM_FACTS: ENGINE}, {"flags planned": 8}, manifest=(('flag = "--enforce-eager"', 'flag = "--no-enforce-eager"'),)),
         Row("a switch of a planned name only", FAIL, {VLLM_FACTS: ENGINE}, {"not accepted": "--no-other"}, manifest=(('flag = "--enforce-eager"', 'flag = "--no-other"'),)),
         Row("none known", FAIL, {VLLM_FACTS: {**ENGINE, "flags": []}}, {"flags known": 0}),
     ),

@@ -107,7 +107,7 @@ FAILING: dict[str, Any] = {
     "read": "\n",
     "http": Reply(500, "Internal Server Error"),
 }
-HANGING: dict[str, Any] = {**NOBODY, "run": Ran((), -9, "", "", timed_out=True), "read": "\ufffd\ufffd"}
+HANGING: dict[str, Any] = {**NOBODY, "run": Ran((), -9, "", "", timed_out=True), "read": None}
 NOISE: dict[str, Any] = {
     "run": Ran((), 0, "\x7fELF\x02\x01 \ufffd\ufffd of something else\n", ""),
     "read": "lorem ipsum\n\ufffd dolor = \n",

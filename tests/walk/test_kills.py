@@ -77,10 +77,10 @@ def strike(run: Running, home: Path, death: Death) -> bool:
     if run.process.poll() is not None:
         return False
     if death.kind == "server":
-        state = walking.server(home)
+        job = walking.server(home)
         with contextlib.suppress(ProcessLookupError):
-            if state is not None:
-                os.kill(state["pid"], signal.SIGKILL)
+            if job is not None:
+                os.kill(job.pid, signal.SIGKILL)
                 return True
         return False
     if death.kind == "kernel":
@@ -189,6 +189,7 @@ def test_terminal_is_closed(home: Path, built: Path) -> None:
     out = walking.fresh(home / "runs" / "closed")
     child, terminal = pty.fork()
     if child == 0:
+        walking.as_in_a_terminal()
         words = [sys.executable, "-m", "runbook", "run", "08", "--stack", OLD, "--out", str(out)]
         os.execve(sys.executable, words, walking.environment(home))  # noqa: S606 - the child of a fork
     try:

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from runbook.actions.jobs import Job, Jobs
 from runbook.checks import ALL
 from runbook.params import page_spec
 
@@ -144,8 +145,15 @@ def started(command: list[str], home: Path, out: Path) -> Running:
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=as_in_a_terminal,  # noqa: PLW1509 - the tests have one thread
         )
     return Running(process, out, said, rows_before)
+
+
+def as_in_a_terminal() -> None:
+    """Signals as a shell with a terminal starts a command: not ignored, as they are for one in the background."""
+    for each in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)
 
 
 @contextmanager
@@ -179,13 +187,9 @@ def tell(line: str) -> None:
     sys.stdout.flush()
 
 
-def server(home: Path) -> dict[str, Any] | None:
-    """The state file of the workspace's server."""
-    try:
-        found: dict[str, Any] = json.loads((home / "jobs" / "server.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found
+def server(home: Path) -> Job | None:
+    """The workspace's server, while its process runs."""
+    return Jobs(home / "jobs").get("server")
 
 
 def whole(out: Path) -> None:

