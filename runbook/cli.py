@@ -298,10 +298,7 @@ def lab(
         f"--ServerApp.root_dir={folder}",
         "--ip=127.0.0.1",
         "--LabApp.default_url=/lab/tree/00_start.ipynb",
-        # Nothing is asked of the network, and kernels talk over sockets of their user only.
-        "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-        "--KernelManager.transport=ipc",
         f"--port={port}",
     ]
     argv += [] if browser else ["--no-browser"]

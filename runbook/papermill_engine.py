@@ -4,6 +4,8 @@ papermill marks cells that never ran as completed after a kernel death or a time
 them pending, and writes each step's start and end to a journal at once.
 """
 
+import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,16 @@ from papermill.engines import NBClientEngine, NotebookExecutionManager
 from traitlets.config import Config
 
 from runbook.journal import Journal
+
+
+def transport() -> str:
+    """``ipc`` (Unix sockets) where their path fits, since a kernel on TCP ports can be reached by every user of the machine.
+
+    The kernel's connection file lies in the folder for temporary files, and a socket's path may have 107 characters
+    (unix(7)); what jupyter_client appends to the folder takes about 30.
+    """
+    longest_folder = 70
+    return "ipc" if len(os.fsencode(tempfile.gettempdir())) <= longest_folder else "tcp"
 
 
 class _Manager(NotebookExecutionManager):  # type: ignore[misc]
@@ -152,8 +164,7 @@ class JournalEngine(NBClientEngine):  # type: ignore[misc]
     ) -> Any:
         client = _Client(
             nb_man,
-            # Unix sockets, since a kernel on TCP ports can be talked to by every user of the machine.
-            config=Config({"KernelManager": {"transport": "ipc"}}),
+            config=Config({"KernelManager": {"transport": transport()}}),
             timeout=execution_timeout,
             startup_timeout=start_timeout,
             kernel_name=kernel_name,

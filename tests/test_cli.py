@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import junitparser
 import jsonschema
+import junitparser
 import psutil
 import pytest
 

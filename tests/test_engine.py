@@ -276,5 +276,9 @@ def test_the_committed_machine_is_well(place: int) -> None:
     asked = [one for one in ALL if one.layer in {layer for name in names for layer in page_spec(name).layers}]
     found = engine.run(asked, ALL, ReplayProbe(load("cpu-2core"), stack))
     about = {one.id for one in asked}
-    assert {one.id: one.reason for one in found if one.id in about and one.verdict in (Verdict.FAIL, Verdict.UNKNOWN)} == {}
+    assert {
+        one.id: one.reason
+        for one in found
+        if one.id in about and one.verdict in (Verdict.FAIL, Verdict.UNKNOWN)
+    } == {}
     assert sum(one.verdict is Verdict.OK for one in found) > 30

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import junitparser
 import jsonschema
+import junitparser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

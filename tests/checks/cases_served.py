@@ -379,7 +379,7 @@ SERVE = [
         "SERVE-008",
         {},
         Row("counts", OK, {METRICS: Reply(200, COUNTED)}, {"vllm:prompt_tokens_total": 341, "vllm:generation_tokens_total": 596, "vllm:request_success_total": 36}),
-        Row("success by length counts too", OK, {METRICS: Reply(200, COUNTED.replace(' 0.0', ' 2.0'))}, {"vllm:request_success_total": 38}),
+        Row("success by length counts too", OK, {METRICS: Reply(200, COUNTED.replace(" 0.0", " 2.0"))}, {"vllm:request_success_total": 38}),
         Row("stuck at nothing", FAIL, {METRICS: Reply(200, COUNTED.replace("596.0", "0.0"))}, {"vllm:generation_tokens_total": 0}),
         Row("log stats are off", FAIL, {METRICS: Reply(200, "# TYPE python_info gauge\npython_info 1.0\n")}, {"vllm:prompt_tokens_total": None}, says="--disable-log-stats"),
     ),

@@ -76,7 +76,7 @@ class Silent:
 
     def inside(
         self, script: str, args: dict[str, str] | None = None, timeout_s: float = 120.0
-    ) -> dict[str, Any]:  # noqa: ARG002
+    ) -> dict[str, Any]:
         found: dict[str, Any] = self.answers["inside"]
         return found
 

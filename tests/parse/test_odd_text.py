@@ -43,7 +43,7 @@ PIECES = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  ", "CUDA Version: ", "release ", "flags\t: ", "model name : ", "MemAvailable: ", " kB", "max",
     "Filesystem 1024-blocks Used Available Capacity Mounted on\n", "/dev/vda 1 1 1 1% /", "/dev/vda ", "glibc ", "Max open files  ", "unlimited", "0028\t10de2335\t", "zzzz\t10de",
     "/a-1.dist-info", "-.dist-info", "__version__ = ", "cuda: Optional[str] = ", "'2.10.0'", "{[]: 1}", "(" * 300, "-" * 3000, "'\\d'", "Requires-Dist: ", "; extra == 'x'", "version = ",
-    "# TYPE a counter\n", "a_total{b=\"c\"} 1\n", "a{", "# HELP", "# EOF", "GPU KV cache size: ", " tokens", "Maximum concurrency for 1 tokens per request: ", "x", "attention block size to ",
+    "# TYPE a counter\n", 'a_total{b="c"} 1\n', "a{", "# HELP", "# EOF", "GPU KV cache size: ", " tokens", "Maximum concurrency for 1 tokens per request: ", "x", "attention block size to ",
     "(EngineCore pid=1) ", "ERROR 11-30 05:00:00 [a.py:1] ", "ValueError: ", "Error", ": error: ", "[rank0]: ",
 )  # fmt: skip
 woven = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)

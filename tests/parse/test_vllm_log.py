@@ -87,7 +87,7 @@ def test_the_root_is_found_wherever_the_log_begins_before_it(name: str) -> None:
         ('  File "/x/errors.py", line 3, in raise_ValueError', None),
         ("    raise ValueError('x')", None),
         ("The server may raise ValueError: too many", None),
-        ("INFO:     127.0.0.1:5 - \"POST /v1/completions HTTP/1.1\" 500 Internal Server Error", None),
+        ('INFO:     127.0.0.1:5 - "POST /v1/completions HTTP/1.1" 500 Internal Server Error', None),
         ("", None),
     ],
 )  # fmt: skip

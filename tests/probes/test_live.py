@@ -324,10 +324,10 @@ def test_no_child_outlives_a_parent_that_was_killed(question: str, tmp_path: Pat
 class Answers(http.server.BaseHTTPRequestHandler):
     """Says what it was asked."""
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+    def do_GET(self) -> None:
         self._say(b"")
 
-    def do_POST(self) -> None:  # noqa: N802 - http.server's name
+    def do_POST(self) -> None:
         self._say(self.rfile.read(int(self.headers["content-length"])))
 
     def _say(self, body: bytes) -> None:
