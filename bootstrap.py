@@ -351,7 +351,9 @@ def set_up(asked: str) -> None:
             argv = [uv, "venv", "--clear", "--python", base_python(), str(VENV)]
             run_quietly(f"making .venv with Python {platform.python_version()}", argv, environ, keep=[lock])
         python = ["--python", str(VENV / "bin" / "python")]
-        argv = [uv, "pip", "sync", *python, "--require-hashes", "--no-build", str(lock_of(profile))]
+        # Compiled once here: where Python may not write bytecode, every command would pay for it again (0.9 s, not 0.3).
+        strict = ["--require-hashes", "--no-build", "--compile-bytecode"]
+        argv = [uv, "pip", "sync", *python, *strict, str(lock_of(profile))]
         run_quietly(f"installing requirements/{profile}.txt", argv, environ, keep=[lock])
         argv = [
             uv,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 from runbook.actions import Context, Say
@@ -9,6 +10,8 @@ from runbook.errors import ActionFailed, BadParameter
 from runbook.probes.live import LiveProbe
 
 GENERATED = ("tiny-qwen3.5", "tiny-qwen3")
+# OWNER/NAME as the hub allows them: neither part begins with a dot or a dash.
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 FETCH_LIMIT_S = 3500.0
 
 
@@ -21,7 +24,7 @@ def folder_of(ctx: Context) -> Path:
     name = ctx.model
     if name in GENERATED:
         return ctx.work.models / name
-    if name.startswith(("/", "./", "~")):
+    if name.startswith(("/", ".", "~")):
         folder = Path(name).expanduser().resolve()
         if not (folder / "config.json").exists():
             raise BadParameter(
@@ -30,8 +33,7 @@ def folder_of(ctx: Context) -> Path:
                 "name the folder that holds config.json",
             )
         return folder
-    parts = 2
-    if name.count("/") == parts - 1 and all(name.split("/")):
+    if HUB_ID.fullmatch(name):
         return ctx.work.models / name.replace("/", "--")
     raise BadParameter(
         f"no model {name!r}",
