@@ -355,17 +355,19 @@ def _pairs(words: Sequence[str]) -> dict[str, str]:
 def main() -> NoReturn:
     """Run the command line; every end has one of the documented exit codes."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
     except typer.Exit as end:
         sys.exit(end.exit_code)
     except RunbookError as why:
         typer.echo(f"runbook: {why}", err=True)
         sys.exit(why.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
+        code = 130
     except Exception as why:  # noqa: BLE001 - the last line of defence: 4 tells a pipeline that the machine is not to blame
         _ended_badly(why)
+    if code == 130:  # noqa: PLR2004 - typer makes it of a Ctrl-C without a word
+        typer.echo("interrupted", err=True)
+    sys.exit(code)
 
 
 def _ended_badly(why: Exception) -> NoReturn:

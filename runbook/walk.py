@@ -23,6 +23,7 @@ from typing import Any
 from runbook import __version__, connect, errors, notebooks, page, params, pins, report
 from runbook.actions import Context
 from runbook.actions.jobs import Jobs, Owner
+from runbook.actions.model_files import folder_of
 from runbook.actions.server import fingerprint
 from runbook.checks import ALL
 from runbook.errors import BadParameter
@@ -33,6 +34,14 @@ from runbook.workspace import Workspace
 
 RUN_SCHEMA = "run/1"
 # A second stack on the same machine asks nothing new of host, CUDA, torch and flash-attn.
+# Parameters of pages that the walk itself sets, and what sets them.
+OPTION_OF = {
+    "machine": "use --machine",
+    "stack": "use --stack",
+    "target": "use --target",
+    "out_dir": "use --out",
+    "keep_server": "page 08 keeps its server for page 09, and every walk stops it at the end",
+}
 SECOND_STACK_PAGES = ("03_python", "06_vllm", "07_model", "08_warmup", "09_serving")
 INTERRUPTED = 130
 EXIT_BY_STATE = {"done": 0, "not ready": 1, "action failed": 1, "bad parameter": 2, "no verdict": 3, "died": 3, "timed out": 3, "our bug": 4, "interrupted": INTERRUPTED}  # fmt: skip
@@ -96,15 +105,25 @@ def plan(
     stacks = (probe.stack,) if stack != "auto" or target or names else pins.stacks_for(probe)
     steps = [Step(spec, stacks[0]) for spec in PAGES if spec in chosen]
     steps += [Step(params.page_spec(name), other) for other in stacks[1:] for name in SECOND_STACK_PAGES]
+    if taken := sorted(set(given) & set(OPTION_OF)):
+        raise BadParameter(
+            f"-p {taken[0]} is no parameter of a walk", "the walk sets it for every page", OPTION_OF[taken[0]]
+        )
     for name in given:
         if not any(name in params.names(step.spec) for step in steps):
             known = sorted({each for step in steps for each in params.names(step.spec)})
             raise BadParameter(
                 f"none of the pages has a parameter {name!r}", ", ".join(known), "check the spelling"
             )
-    walk = Walk(tuple(steps), machine, target, dict(given))
+    given = dict(given)
+    if given.get("model", "").startswith((".", "~")):
+        # Pages run in the run folder; a path is meant from here.
+        given["model"] = str(Path(given["model"]).expanduser().absolute())
+    walk = Walk(tuple(steps), machine, str(Path(target).expanduser().absolute()) if target else "", given)
     for step in steps:
         params.validated(step.spec, walk.parameters(step, Path("/"), keep_server=False))
+    if machine == "live" and "model" in given:
+        folder_of(_context(walk, steps[0], work))
     return walk
 
 
@@ -230,16 +249,20 @@ def rests_on(walk: Walk, step: Step, work: Workspace) -> dict[str, str]:
     found = {"runbook": __version__, "driver": hashlib.sha256("".join(driver).encode()).hexdigest()[:16]}
     above = set(Layer) - {Layer.START, Layer.HOST, Layer.DRIVER, Layer.CUDA}
     if set(step.spec.layers) & above:
-        stack = pins.stack(step.stack)
-        python = Path(walk.target) if walk.target else work.target_python(step.stack)
-        model = walk.given.get("model", "auto")
-        ctx = Context(
-            work, stack, python, not walk.target, stack.model if model == "auto" else model, Owner.of(), 0
-        )
-        found |= fingerprint(ctx)
+        found |= fingerprint(_context(walk, step, work))
         if not set(step.spec.layers) & {Layer.MODEL, Layer.WARM, Layer.SERVE}:
             del found["model"]
     return found
+
+
+def _context(walk: Walk, step: Step, work: Workspace) -> Context:
+    """What an action of this step's page would work on."""
+    stack = pins.stack(step.stack)
+    python = connect.interpreter(walk.target) if walk.target else work.target_python(step.stack)
+    model = walk.given.get("model", "auto")
+    return Context(
+        work, stack, python, not walk.target, stack.model if model == "auto" else model, Owner.of(), 0
+    )
 
 
 def _done(out: Path) -> dict[str, dict[str, str]]:

@@ -46,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def command(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """``runbook WORDS`` in this process: exit code, stdout, stderr."""
-    assert home
+    monkeypatch.setenv("RUNBOOK_HOME", str(home))
 
     def ended(*words: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["runbook", *words])
@@ -82,10 +82,10 @@ def edited(folder: Path, rows: list[dict[str, Any]], parent: str = "cpu-2core") 
     return f"recorded:{folder}"
 
 
-SMALL = [
+SMALL: list[dict[str, Any]] = [
     {"ask": "read /proc/meminfo", "stack": "", "text": "MemTotal: 4000000 kB\nMemAvailable: 2048000 kB\n"}
 ]
-UNREADABLE = [{"ask": "read /proc/meminfo", "stack": "", "missing": True}]
+UNREADABLE: list[dict[str, Any]] = [{"ask": "read /proc/meminfo", "stack": "", "missing": True}]
 
 # What is typed, what the message must name, and what it must say was expected or may be done.
 BAD: dict[str, tuple[list[str], list[str]]] = {
@@ -326,7 +326,7 @@ def test_3_when_something_could_not_be_read(command: Command, tmp_path: Path) ->
 
 
 def test_1_wins_over_3(command: Command, tmp_path: Path) -> None:
-    rows = [*SMALL, {"ask": "run nproc", "stack": "", "missing": True, "rc": 127}]
+    rows: list[dict[str, Any]] = [*SMALL, {"ask": "run nproc", "stack": "", "missing": True, "rc": 127}]
     assert command("check", "HOST", "--machine", edited(tmp_path / "both", rows))[0] == 1
 
 
@@ -402,7 +402,7 @@ def test_json_is_as_its_schema_says(command: Command, tmp_path: Path) -> None:
 
 
 def test_junit_counts_as_the_findings_do(command: Command, tmp_path: Path) -> None:
-    rows = [*SMALL, {"ask": "run nproc", "stack": "", "missing": True, "rc": 127}]
+    rows: list[dict[str, Any]] = [*SMALL, {"ask": "run nproc", "stack": "", "missing": True, "rc": 127}]
     code, out, _ = command(
         "check", "HOST", "DRIVER", "--machine", edited(tmp_path / "x", rows), "--format", "junit"
     )

@@ -141,10 +141,10 @@ def test_words_that_are_none(words: dict[str, str], expected: str) -> None:
 
 @given(st.dictionaries(st.sampled_from(names(SERVING)), st.text(max_size=12), max_size=4))
 def test_any_words_are_taken_or_refused(words: dict[str, str]) -> None:
+    refused: BadParameter | None = None
+    made: Common | None = None
     try:
         made = validated(SERVING, from_words(SERVING, words))
-    except BadParameter as refused:
-        assert refused.seen
-        assert refused.expected
-    else:
-        assert isinstance(made, Server)
+    except BadParameter as why:
+        refused = why
+    assert isinstance(made, Server) or (refused is not None and refused.seen != "" and refused.expected != "")

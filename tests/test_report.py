@@ -46,7 +46,7 @@ def test_text_of_a_failure() -> None:
     assert (
         report.text(one)
         == """\
-FAIL    CUDA-001   The driver is new enough
+FAIL    CUDA-001    The driver is new enough
         driver  470.1      run nvidia-smi
         needed  525.60.13  stacks/x/manifest.toml
         why     It would fail later.
@@ -59,7 +59,7 @@ FAIL    CUDA-001   The driver is new enough
 
 def test_text_of_the_others() -> None:
     assert report.text(made(Verdict.OK, Evidence("driver", "580", "x"))).splitlines() == [
-        "OK      CUDA-001   The driver is new enough",
+        "OK      CUDA-001    The driver is new enough",
         "        driver  580  x",
     ]
     assert report.text(made(Verdict.SKIP, reason="no GPU")).splitlines()[1:] == ["        because no GPU"]
@@ -256,7 +256,7 @@ RUN = {
 
 
 def page_of(rows: list[dict[str, Any]]) -> tuple[str, Page]:
-    pages = [
+    pages: list[dict[str, Any]] = [
         {"page": "02_cuda", "stack": "vllm-0.32.0-cpu", "state": "done", "seconds": 1.5, "rows": rows},
         {"page": "04_torch", "stack": "vllm-0.32.0-cpu", "state": "not run", "seconds": None, "rows": []},
     ]

@@ -1,5 +1,7 @@
 """PY: the interpreter under the target environment, and whether what is installed is what the lock says."""
 
+import re
+
 from runbook import pins
 from runbook.checks.readings import DIST_INFO, distributions, need, stack_of
 from runbook.errors import BadParameter
@@ -27,17 +29,17 @@ def interpreter(host: Probe) -> Answer:
     """The runbook's own interpreter is the base of the targets it builds, unless its minor has no lock."""
     stack = stack_of(host)
     ran = host.run(["{own}/python", "-V"])
-    words = ran.out.split()
-    if not ran.ok or not words:
-        return unknown("the interpreter did not answer")
-    minor = ".".join(words[-1].split(".")[:2])
+    found = re.match(r"Python ((\d+\.\d+)\.\S+)", ran.out)
+    if not ran.ok or found is None:
+        return unknown("the interpreter gave no version that can be read")
+    version, minor = found.groups()
     seen = (
-        Evidence("runbook runs on", words[-1], "run {own}/python -V"),
+        Evidence("runbook runs on", version, "run {own}/python -V"),
         need("locks for", " ".join(stack.pythons), stack),
     )
     if minor in stack.pythons:
         return ok(*seen)
-    others = [one for one in stack.pythons if not host.run([f"python{one}", "-V"]).missing]
+    others = [one for one in stack.pythons if host.run([f"python{one}", "-V"]).ok]
     if others:
         return ok(*seen, Evidence("used instead", others[0], f"run python{others[0]} -V"))
     return fail(

@@ -64,6 +64,13 @@ def came_up(host: Probe) -> Answer:
     """The boot record, written when /health answered 200 for the first time."""
     facts = boot(host)
     if facts is None:
+        root = vllm_log.root_line(host.read_text(LOG) or "")
+        if root:
+            return fail(
+                Evidence("first error of the log", root, f"read {LOG}"),
+                fix=START,
+                reason="the server died before it was ready",
+            )
         return unknown("no boot record: the server was not started by this runbook, or never became ready")
     seen = (
         Evidence("ready after (s)", facts.get("ready_s"), f"read {BOOT}"),

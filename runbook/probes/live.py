@@ -160,7 +160,7 @@ class LiveProbe:
                 for pipe in (child.stdout, child.stderr):
                     if pipe:
                         pipe.close()
-            return Ran(tuple(argv), child.returncode or -signal.SIGKILL, out, err, timed_out=True)
+            return Ran(tuple(argv), child.wait(), out, err, timed_out=True)
         except BaseException:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()

@@ -55,8 +55,8 @@ class Host:
         return self.answers[ask]
 
     def run(self, argv: list[str], timeout_s: float = 20.0) -> Ran:  # noqa: ARG002
-        found = self._answer(questions.run(argv))
-        return Ran(tuple(argv), 0, found, "") if isinstance(found, str) else found  # type: ignore[no-any-return]
+        found: Ran | str = self._answer(questions.run(argv))
+        return Ran(tuple(argv), 0, found, "") if isinstance(found, str) else found
 
     def read_text(self, path: str) -> str | None:
         found: str | None = self._answer(f"read {path}")

@@ -34,7 +34,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "kv_cache": vllm_log.kv_cache,
     "errors": vllm_log.errors,
 }
-NOTHING = (None, (), "", {}, frozenset(), (None, None), vllm_log.KvCache(None, None, None))
+NOTHING: tuple[Any, ...] = (None, (), "", {}, frozenset(), (None, None), vllm_log.KvCache(None, None, None))
 
 # Pieces of what the parsers look for, and numbers that are none.
 PIECES = (

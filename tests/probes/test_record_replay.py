@@ -1,7 +1,8 @@
 """What a live machine said is written down, and a replay of it says the same to every check."""
 
+import datetime
 import json
-import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from runbook import engine
 from runbook.checks import ALL, BY_ID
 from runbook.errors import BadParameter, NotRecorded
 from runbook.model import Cost, Evidence, Finding, Verdict
-from runbook.probe import Ran, Reply
+from runbook.probe import Probe, Ran, Reply
 from runbook.probes import replay
 from runbook.probes.cached import CachedProbe
 from runbook.probes.live import SET_BUT_HIDDEN, LiveProbe
@@ -63,9 +64,6 @@ def test_the_same_findings_of_the_target(live: LiveProbe, tmp_path: Path) -> Non
     assert {one.verdict for one in other} == {Verdict.SKIP}
 
 
-QUESTIONS = 12
-
-
 def test_every_kind_of_answer_comes_back(
     live: LiveProbe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,29 +72,26 @@ def test_every_kind_of_answer_comes_back(
     monkeypatch.setenv("HF_TOKEN", "sesame")
     monkeypatch.setenv("PLAIN", "a b")
     monkeypatch.setenv("EMPTY", "")
-    asked: list[Any] = []
-    for host in (record, None):
-        if host is None:
-            finish(out, (STACK,))
-            host = ReplayProbe(load(str(out)), STACK)  # noqa: PLW2901
-        asked.append(
-            [
-                host.run(["sh", "-c", "echo out; echo err >&2; exit 3"]),
-                host.run(["no-such-program-anywhere"]),
-                host.run(["sleep", "60"], 0.3),
-                host.run(["true"]),
-                host.read_text("{model}/config.json"),
-                host.read_text("/no/such/file"),
-                host.read_text("/dev/null"),
-                host.glob("{model}/*"),
-                host.glob("/no/such/*"),
-                [host.env(name) for name in ("HF_TOKEN", "PLAIN", "EMPTY", "NOT_SET_AT_ALL")],
-                host.inside("checkpoint_facts", {"path": "/no/such/folder"}),
-                host.http("GET", "/health"),
-            ]
-        )
-    heard, again = asked
-    assert len(heard) == QUESTIONS
+
+    def answers(host: Probe) -> list[Any]:
+        return [
+            host.run(["sh", "-c", "echo out; echo err >&2; exit 3"]),
+            host.run(["no-such-program-anywhere"]),
+            host.run(["sleep", "60"], 0.3),
+            host.run(["true"]),
+            host.read_text("{model}/config.json"),
+            host.read_text("/no/such/file"),
+            host.read_text("/dev/null"),
+            host.glob("{model}/*"),
+            host.glob("/no/such/*"),
+            [host.env(name) for name in ("HF_TOKEN", "PLAIN", "EMPTY", "NOT_SET_AT_ALL")],
+            host.inside("checkpoint_facts", {"path": "/no/such/folder"}),
+            host.http("GET", "/health"),
+        ]
+
+    heard = answers(record)
+    finish(out, (STACK,))
+    again = answers(ReplayProbe(load(str(out)), STACK))
     assert again == heard
     assert heard[9] == [SET_BUT_HIDDEN, "a b", "", None]
     assert heard[2].timed_out
@@ -135,7 +130,7 @@ def test_the_machine_says_what_it_is(live: LiveProbe, tmp_path: Path) -> None:
     finish(tmp_path / "my-box", (STACK,))
     one = load(str(tmp_path / "my-box"))
     assert (one.name, one.stacks, one.edited_from, one.edits) == ("my-box", (STACK,), "", ())
-    assert f"{os.cpu_count()} cores" in one.what or "cores" in one.what
+    assert re.match(r"\d+ cores, \d+ GiB, ", one.what)
     assert one.banner().startswith("REPLAY of the recorded machine my-box (")
     assert one.banner().endswith("): not your machine")
 
@@ -153,7 +148,7 @@ def test_a_question_nobody_asked_is_a_gap_not_an_answer() -> None:
         lambda: host.inside("made_up"),
         lambda: host.http("GET", "/made-up"),
     ):
-        with pytest.raises(NotRecorded, match="(?i)the recording cpu-2core has no answer to: .*made.up"):
+        with pytest.raises(NotRecorded, match=r"(?i)the recording cpu-2core has no answer to: .*made.up"):
             ask()
 
 
@@ -282,7 +277,7 @@ def test_a_shipped_machine_is_whole(name: str) -> None:
     one = load(name)
     folder = replay.MACHINES / name
     assert one.name == name
-    assert one.recorded == str(__import__("datetime").date.fromisoformat(one.recorded))
+    assert one.recorded == datetime.date.fromisoformat(one.recorded).isoformat()
     assert bool(one.edited_from) == bool(one.edits)
     assert all(entry.file is None or entry.file.is_file() for entry in one.entries.values())
     rows = json.loads((folder / "index.json").read_text(encoding="utf-8"))
