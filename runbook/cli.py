@@ -54,6 +54,13 @@ TargetOption = Annotated[
         metavar="PYTHON",
     ),
 ]
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        help="Checkpoint to examine: a generated model's name, a folder or a hub id; default: the stack's.",
+    ),
+]
 StackOption = Annotated[
     str, typer.Option("--stack", help="Name of a stack; auto takes the one that fits this machine.")
 ]
@@ -179,6 +186,7 @@ def check(
     machine: MachineOption = "auto",
     target: TargetOption = "",
     stack: StackOption = "auto",
+    model: ModelOption = "",
     format_: Annotated[Format, typer.Option("--format", help="How findings are printed.")] = Format.TEXT,
     waive: Annotated[
         list[str] | None,
@@ -199,7 +207,7 @@ def check(
         raise BadParameter(
             f"--waive {strange[0]}: there is no such check", "the id of a check", "runbook check --list"
         )
-    host = connect.probe(machine, stack, target, _workspace())
+    host = _host(machine, stack, target, model)
     text = format_ is Format.TEXT
     if text and (banner := connect.banner(host)):
         typer.echo(report.wrapped(banner))
@@ -332,6 +340,17 @@ def clean(
     else:
         remove(work, [path for path, _ in found])
         typer.echo("removed")
+
+
+def _host(machine: str, stack: str, target: str, model: str) -> Any:
+    from runbook import connect
+
+    work = _workspace()
+    if not model:
+        return connect.probe(machine, stack, target, work)
+    from runbook.actions.model_files import folder_of_name
+
+    return connect.probe(machine, stack, target, work, folder_of_name(work, model))
 
 
 def _workspace() -> Any:

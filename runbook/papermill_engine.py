@@ -7,7 +7,8 @@ them pending, and writes each step's start and end to a journal at once.
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,18 @@ from traitlets.config import Config
 from runbook.journal import Journal
 
 
-def transport() -> str:
-    """``ipc`` (Unix sockets) where their path fits, since a kernel on TCP ports can be reached by every user of the machine.
+@contextmanager
+def sockets() -> Iterator[Config]:
+    """Where the kernel listens: Unix sockets in a folder of its own, since TCP ports can be reached by every user.
 
-    The kernel's connection file lies in the folder for temporary files, and a socket's path may have 107 characters
-    (unix(7)); what jupyter_client appends to the folder takes about 30.
+    A socket's path may have 107 characters (unix(7)); where the folder for temporary files is longer, it is TCP after all.
     """
-    longest_folder = 70
-    return "ipc" if len(os.fsencode(tempfile.gettempdir())) <= longest_folder else "tcp"
+    longest = 100
+    with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
+        if len(os.fsencode(folder)) > longest:
+            yield Config()
+        else:
+            yield Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/k"}})
 
 
 class _Manager(NotebookExecutionManager):  # type: ignore[misc]
@@ -162,16 +167,16 @@ class JournalEngine(NBClientEngine):  # type: ignore[misc]
         execution_timeout: int | None = None,
         **_: Any,
     ) -> Any:
-        client = _Client(
-            nb_man,
-            config=Config({"KernelManager": {"transport": transport()}}),
-            timeout=execution_timeout,
-            startup_timeout=start_timeout,
-            kernel_name=kernel_name,
-            log_output=log_output,
-            stdout_file=stdout_file,
-            stderr_file=stderr_file,
-        )
         # What a kernel says outside its cells (at shutdown, say) belongs into a file, not between a reader's lines.
-        with nb_man.journal.path.with_name("kernels.log").open("ab") as log:
+        with sockets() as config, nb_man.journal.path.with_name("kernels.log").open("ab") as log:
+            client = _Client(
+                nb_man,
+                config=config,
+                timeout=execution_timeout,
+                startup_timeout=start_timeout,
+                kernel_name=kernel_name,
+                log_output=log_output,
+                stdout_file=stdout_file,
+                stderr_file=stderr_file,
+            )
             return client.execute(stdout=log, stderr=log)

@@ -188,15 +188,22 @@ def record_hashes(site: Path) -> dict[str, str]:
 
 
 def missing_files(site: Path) -> list[str]:
-    """Files that a RECORD lists and that are gone or of another size (their bytes are not read: that takes minutes)."""
-    records = list(site.glob("*.dist-info/RECORD"))
+    """Files that a RECORD lists and that are gone or of another size (their bytes are not read: that takes minutes).
+
+    Some packages list the same file with different sizes (flashinfer-python and torch-c-dlpack-ext both bring a
+    build_backend.py): it is right when it fits one of them.
+    """
     with ThreadPoolExecutor(4) as pool:
-        return sorted(name for names in pool.map(_missing_of, records) for name in names)
+        listed = list(pool.map(_compared, site.glob("*.dist-info/RECORD")))
+    wrong = {name for bad, _ in listed for name in bad}
+    return sorted(wrong.difference(*(good for _, good in listed)))
 
 
-def _missing_of(record: Path) -> list[str]:
+def _compared(record: Path) -> tuple[list[str], list[str]]:
+    """(files that do not fit, files that do) of one RECORD; bytecode is left out."""
     site = record.parent.parent
-    missing = []
+    bad: list[str] = []
+    good: list[str] = []
     for line in record.read_text(encoding="utf-8").splitlines():
         name, _, size = line.rsplit(",", 2) if line.count(",") >= 2 else (line, "", "")  # noqa: PLR2004
         name = name.strip('"')
@@ -205,8 +212,7 @@ def _missing_of(record: Path) -> list[str]:
         try:
             have = os.stat(site / name).st_size  # noqa: PTH116 - 40 000 of them, Path.stat costs a third more
         except OSError:
-            missing.append(name)
+            bad.append(name)
             continue
-        if size.isdigit() and have != int(size):
-            missing.append(name)
-    return missing
+        (bad if size.isdigit() and have != int(size) else good).append(name)
+    return bad, good

@@ -8,6 +8,7 @@ from pathlib import Path
 from runbook.actions import Context, Say
 from runbook.errors import ActionFailed, BadParameter
 from runbook.probes.live import LiveProbe
+from runbook.workspace import Workspace
 
 GENERATED = ("tiny-qwen3.5", "tiny-qwen3")
 # OWNER/NAME as the hub allows them: neither part begins with a dot or a dash.
@@ -16,14 +17,18 @@ FETCH_LIMIT_S = 3500.0
 
 
 def folder_of(ctx: Context) -> Path:
-    """Where the checkpoint lies or will lie.
+    """Where the checkpoint of a page lies or will lie; raises as ``folder_of_name``."""
+    return folder_of_name(ctx.work, ctx.model)
+
+
+def folder_of_name(work: Workspace, name: str) -> Path:
+    """Where a checkpoint of that name lies or will lie.
 
     Raises:
         BadParameter: the name is neither a generated model, nor a folder with a config.json, nor a hub id.
     """
-    name = ctx.model
     if name in GENERATED:
-        return ctx.work.models / name
+        return work.models / name
     if name.startswith(("/", ".", "~")):
         folder = Path(name).expanduser().resolve()
         if not (folder / "config.json").exists():
@@ -34,7 +39,7 @@ def folder_of(ctx: Context) -> Path:
             )
         return folder
     if HUB_ID.fullmatch(name):
-        return ctx.work.models / name.replace("/", "--")
+        return work.models / name.replace("/", "--")
     raise BadParameter(
         f"no model {name!r}",
         f"one of {', '.join(GENERATED)}, a folder, or a hub id such as Qwen/Qwen3.5-4B",

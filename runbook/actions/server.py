@@ -126,7 +126,8 @@ class _Telling:
     def __init__(self, job: Job, say: Say) -> None:
         self.job = job
         self.say = say
-        self.started = self.last = time.monotonic()
+        self.started = self.last = self.since = time.monotonic()
+        self.words = ""
 
     def __call__(self) -> bool:
         now = time.monotonic()
@@ -134,7 +135,13 @@ class _Telling:
             self.last = now
             lines = [vllm_log.plain(line) for line in log_tail(Path(self.job.log), 5)]
             words = next((line for line in reversed(lines) if line.strip()), "(nothing in the log yet)")
-            self.say(f"{now - self.started:4.0f} s  {words[:66]}")
+            if words != self.words:
+                self.words, self.since = words, now
+            quiet = now - self.since
+            self.say(
+                f"{now - self.started:4.0f} s  "
+                + (f"(log silent for {quiet:.0f} s)" if quiet else words[:66])
+            )
         return healthy(self.job)
 
 

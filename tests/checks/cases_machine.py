@@ -156,6 +156,7 @@ HOST = [
         {},
         Row("half the memory", OK, {SHM: f"{DF_HEAD}tmpfs 24731708 0 24731708 0% /dev/shm\n"}, {"size (MiB)": 24_152}),
         Row("Docker's default", WARN, {SHM: f"{DF_HEAD}shm 65536 0 65536 0% /dev/shm\n"}, {"size (MiB)": 64}, says="--ipc=host"),
+        Row("exactly as wished", OK, {SHM: f"{DF_HEAD}shm 1048576 0 1048576 0% /dev/shm\n"}, {"size (MiB)": 1_024}),
         Row("none mounted", UNKNOWN, {SHM: ran(rc=1, err="df: /dev/shm: No such file or directory")}),
     ),
     *table(
@@ -293,6 +294,7 @@ CUDA = [
         Row("two names, two toolkits", FAIL, {NVCC: RELEASE.format("13.0"), HOME: "/usr/local/cuda-12.8", "run /usr/local/cuda-12.8/bin/nvcc --version": RELEASE.format("12.8")}, {"nvcc on PATH": "13.0", "nvcc of CUDA_HOME": "12.8"}, says="Make both name one"),
         Row("CUDA_HOME leads nowhere", FAIL, {HOME: "/opt/cuda", "run /opt/cuda/bin/nvcc --version": MISSING}, {"nvcc of CUDA_HOME": "none"}, says="Point CUDA_HOME"),
         Row("two side by side", WARN, {NVCC: RELEASE.format("13.0"), TOOLKITS: ("/usr/local/cuda-12.8", "/usr/local/cuda-13.0")}, {"under /usr/local": "12.8 13.0"}, says="side by side"),
+        Row("a copy put aside is no toolkit", OK, {TOOLKITS: ("/usr/local/cuda-12.8", "/usr/local/cuda-12.8.bak", "/usr/local/cuda-12.8-samples")}, {"under /usr/local": "12.8"}),
         Row("an nvcc that does not answer", UNKNOWN, {NVCC: ran(rc=1, err="nvcc fatal   : Unknown option")}),
     ),
     *table(
