@@ -131,7 +131,7 @@ def as_json(one: Finding) -> dict[str, Any]:
         "reason": one.reason,
         "why": one.why,
         "evidence": [
-            {"name": each.name, "value": each.value, "origin": each.origin} for each in one.evidence
+            {"name": each.name, "value": _finite(each.value), "origin": each.origin} for each in one.evidence
         ],
         "fix": None
         if one.fix is None

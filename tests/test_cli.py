@@ -123,7 +123,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "a folder that is relative": (["run", "04", "--machine", MACHINE, "-p", "out_dir=here"], ["out_dir"]),
     "the machine as a parameter": (["run", "04", "--machine", MACHINE, "-p", "machine=live", "--plan"], ["machine"]),
     "a stack as a parameter": (["run", "04", "--machine", MACHINE, "-p", "stack=vllm-0.20.0", "--plan"], ["stack"]),
-    "a model": (["run", "07", "--machine", MACHINE, "-p", "model=qwen", "--plan"], ["qwen", "tiny-qwen3"]),
+    "a model": (["run", "07", "--machine", "live", "-p", "model=qwen", "--plan"], ["qwen", "tiny-qwen3"]),
     "a target that is not there": (["check", "--machine", "live", "--target", "/no/such/python"], ["/no/such/python", "bin/python"]),
     "a target that is a folder": (["check", "--machine", "live", "--target", "/usr"], ["/usr", "bin/python"]),
     "a target that is no program": (["check", "--machine", "live", "--target", "/etc/passwd"], ["/etc/passwd", "bin/python"]),

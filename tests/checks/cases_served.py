@@ -198,9 +198,11 @@ CACHE = "glob {work}/caches/vllm-0.19.1-cu128/*/*"
 WARM = [
     *table(
         "WARM-001",
-        {},
+        {LOG: CALM},
         Row("came up", OK, {BOOT: BOOTED}, {"ready after (s)": 34.7, "stack": CPU, "model": "tiny-qwen3.5"}),
         Row("never became ready", UNKNOWN, {BOOT: None}, says="no boot record"),
+        Row("never started", UNKNOWN, {BOOT: None, LOG: None}, says="no boot record"),
+        Row("died on the way", FAIL, {BOOT: None, LOG: f"{TAG}up\n(EngineCore pid=9) ERROR 11-30 06:15:47 [core.py:1108] ValueError: too many values to unpack (expected 2)\nRuntimeError: Engine core initialization failed. See root cause above.\n"}, {"first error of the log": "ValueError: too many values to unpack (expected 2)"}, says="died before it was ready"),
         Row("a torn record", UNKNOWN, {BOOT: BOOTED[:20]}),
         Row("a record that is no object", UNKNOWN, {BOOT: "7"}),
         Row("another stack's", UNKNOWN, {BOOT: BOOTED}, {"stack": CPU}, stack=OLD_CPU, says="another stack"),

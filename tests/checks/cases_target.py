@@ -291,6 +291,8 @@ FLASH = [
         Row("an H200", OK, {SMI: H200}, {"compute capability 9.0": "FA3"}, stack=GPU),
         Row("an A100", OK, {SMI: H200.replace("9.0", "8.0")}, {"compute capability 8.0": "FA2"}, stack=GPU),
         Row("a Blackwell", WARN, {SMI: H200.replace("9.0", "12.0")}, {"compute capability 12.0": "FA2 from PTX"}, stack=GPU, says="PTX"),
+        Row("one of two", WARN, {SMI: H200 + H200.replace("9.0", "12.0").replace("0, NVIDIA", "1, NVIDIA", 1)}, {"compute capability 9.0": "FA3", "compute capability 12.0": "FA2 from PTX"}, stack=GPU),
+        Row("older than any", WARN, {SMI: H200.replace("9.0", "7.5")}, {"compute capability 7.5": "none: another backend"}, stack=GPU),
         Row("not said", UNKNOWN, {SMI: H200.replace("9.0", "[N/A]")}, stack=GPU),
         Row("a CPU stack", SKIP, {SMI: H200}),
     ),

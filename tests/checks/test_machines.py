@@ -7,11 +7,11 @@ from runbook.checks import ALL
 from runbook.model import Verdict
 from runbook.probes.replay import ReplayProbe, load, names
 
-FAIL, WARN, UNKNOWN = Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN
+FAIL, WARN = Verdict.FAIL, Verdict.WARN
 # machine: (stack, what is judged otherwise than on its parent and did not become a skip)
 EDITED: dict[str, tuple[str, dict[str, Verdict]]] = {
     "cpu-memory-taken": ("vllm-0.32.0-cpu", {"HOST-004": FAIL}),
-    "cpu-no-lscpu": ("vllm-0.32.0-cpu", {"HOST-008": FAIL, "WARM-001": UNKNOWN, "SERVE-001": FAIL, "SERVE-009": WARN}),
+    "cpu-no-lscpu": ("vllm-0.32.0-cpu", {"HOST-008": FAIL, "WARM-001": FAIL, "SERVE-001": FAIL, "SERVE-009": WARN}),
     "cpu-numpy-swapped": ("vllm-0.32.0-cpu", {"PY-003": FAIL}),
     "h200-busy": ("vllm-0.19.1-cu128", {"DRIVER-005": WARN}),
 }  # fmt: skip

@@ -52,15 +52,15 @@ class Death:
 
 
 def deaths(rng: random.Random) -> list[Death]:
-    """Forty of them in the order of the pages: ten a kind, two of each ten while a server is up."""
+    """Forty of them in the order of the pages: ten a kind, one of each ten (of servers two) while a server is up."""
     every = []
     for kind in KINDS:
         pages = PAGES[1:] if kind == "server" else PAGES
+        while_ready = 2 if kind == "server" else 1
         for number in range(TRIES):
-            page = rng.choice(list(READY)) if number < len(READY) else rng.choice(pages)
-            spots = READY[page] if number < len(READY) else EARLY[page]
-            step, most = rng.choice(spots)
-            if kind == "server" and number >= len(READY):
+            page = rng.choice(list(READY)) if number < while_ready else rng.choice(pages)
+            step, most = rng.choice(READY[page] if number < while_ready else EARLY[page])
+            if kind == "server" and number >= while_ready:
                 step, most = "start-server", 10.0
             every.append(Death(kind, page, step, rng.uniform(0.0, most)))
     rng.shuffle(every)
@@ -73,6 +73,8 @@ def strike(run: Running, home: Path, death: Death) -> bool:
     if death.kind == "server":
         there = lambda: walking.server(home) or run.process.poll() is not None  # noqa: E731
         walking.until(there, LATE_S, f"a server of {death}")
+    if death.kind == "kernel":  # of a page that has just begun there is none yet
+        walking.until(lambda: run.kernel() or run.process.poll() is not None, LATE_S, f"a kernel of {death}")
     time.sleep(death.after_s)
     if run.process.poll() is not None:
         return False
