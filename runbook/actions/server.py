@@ -15,6 +15,7 @@ from runbook.actions import Context, Say
 from runbook.actions.build_target import record_hashes
 from runbook.actions.jobs import Job, Jobs, log_tail
 from runbook.actions.model_files import checkpoint_hash, folder_of
+from runbook.errors import DeadlineExceeded
 from runbook.parse import vllm_log
 from runbook.probes.live import LiveProbe, target_env
 
@@ -69,6 +70,10 @@ class StartServer:
             ready_s = self.jobs.wait(
                 job, _Telling(job, say), deadline_s=self.ctx.deadline_s, root_line=vllm_log.root_line
             )
+        except DeadlineExceeded as why:
+            self.jobs.stop(NAME)
+            do = f"read {job.log}, then raise deadline_s if it was still at work; it has been stopped"
+            raise DeadlineExceeded(why.seen, why.expected, do) from None
         except BaseException:
             self.jobs.stop(NAME)
             raise

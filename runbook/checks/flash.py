@@ -104,7 +104,9 @@ def no_stray(host: Probe) -> Answer:
 )
 def right(host: Probe) -> Answer:
     """Causal attention of several shapes on the stack's device."""
-    device = "cuda" if stack_of(host).device == "cuda" and has_nvidia_gpu(host) else "cpu"
+    device = stack_of(host).device
+    if device == "cuda" and not has_nvidia_gpu(host):
+        return skip(NO_GPU)
     origin = f"inside attention device={device}"
     facts = host.inside("attention", {"device": device})
     if "error" in facts:

@@ -102,6 +102,8 @@ def key(host: Probe) -> Answer:
     """GET /v1/models with no Authorization header."""
     reply = host.http("GET", "/v1/models")
     seen = Evidence("status without key", reply.status, "http GET /v1/models")
+    if not reply.status:
+        return unknown(f"the server is gone: {reply.body}", seen)
     return (
         ok(seen)
         if reply.status == UNAUTHORIZED
@@ -248,6 +250,8 @@ def repeats(host: Probe) -> Answer:
 def counts(host: Probe) -> Answer:
     """The counters on /metrics after the requests above."""
     reply = host.http("GET", "/metrics")
+    if not reply.status:
+        return unknown(f"the server is gone: {reply.body}")
     totals = metrics.totals(reply.body)
     seen = [
         Evidence(name, int(totals[name]) if name in totals else None, "http GET /metrics")

@@ -187,7 +187,9 @@ def sees_gpus(host: Probe) -> Answer:
 )
 def right(host: Probe) -> Answer:
     """A 256 x 256 product per type on the device the stack uses."""
-    device = "cuda" if stack_of(host).device == "cuda" and has_nvidia_gpu(host) else "cpu"
+    device = stack_of(host).device
+    if device == "cuda" and not has_nvidia_gpu(host):
+        return skip(NO_GPU)
     facts = host.inside("torch_matmul", {"device": device})
     if "error" in facts:
         return fail(

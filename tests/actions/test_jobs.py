@@ -194,7 +194,7 @@ def test_two_stops_at_once_leave_the_grace_period_alone(jobs: Jobs) -> None:
 
 def test_a_second_start_is_refused(jobs: Jobs, tree: Path) -> None:
     job = start(jobs, tree)
-    with pytest.raises(ActionFailed, match=rf"runs already, as process {job.pid}\n.*\n.*runbook stop server"):
+    with pytest.raises(ActionFailed, match=rf"runs already, as process {job.pid}\n.*\n.*runbook stop"):
         python(jobs, SLEEP, "server")
     assert jobs.get("server") == job
     jobs.stop("server")

@@ -107,7 +107,7 @@ class TestParameters:
             (["04", "-p", "strict=perhaps"], "strict='perhaps'"),
             (["08", "-p", "deadline_s=soon"], "deadline_s='soon'"),
             (["08", "-p", "deadline_s=1"], "deadline_s=1"),
-            (["04", "-p", "out_dir=here"], "out_dir='here'"),
+            (["04", "-p", "out_dir=here"], "out_dir is no parameter"),
             (["04", "-p", "strict"], "'strict'"),
             (["04", "-p", "strict=true", "-p", "strict=true"], "given twice"),
             (["nosuchpage"], "'nosuchpage'"),

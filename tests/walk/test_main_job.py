@@ -104,7 +104,7 @@ class TestFirstRun:
         for stack in (NEW, OLD):
             assert f"vLLM {pins.stack(stack).vllm}" in report
             assert "It said:" in report
-            log = (first.out / "logs" / f"{stack}.server.log").read_text(encoding="utf-8")
+            log = (first.out / "logs" / f"08_warmup@{stack}.log").read_text(encoding="utf-8")
             assert pins.stack(stack).vllm in log
             key = (first.out.parents[1] / "jobs" / "server.key").read_text(encoding="utf-8").strip()
             assert key not in log

@@ -44,7 +44,7 @@ def test_the_root_line_of_a_start_that_dies(home: Path, built: Path) -> None:
     ended = json.loads((home / "jobs" / "server.ended.json").read_text(encoding="utf-8"))
     assert (ended["reason"], ended["exit_code"]) == ("exited", 1)
     assert datetime.datetime.fromisoformat(str(row["at"])).timestamp() - ended["ended"] < 20
-    log = (run.out / "logs" / f"{OLD}.server.log").read_text(encoding="utf-8")
+    log = (run.out / "logs" / f"08_warmup@{OLD}.log").read_text(encoding="utf-8")
     assert ROOT_LINE in log
     assert {row["verdict"] for row in walking.findings(run.out) if row["layer"] == "WARM"} == {"unknown"}
 
@@ -60,7 +60,7 @@ def test_a_deadline_too_short(home: Path, built: Path) -> None:
         assert "last words: " in words
         assert "expected: ready within 10 s" in words
         assert str(home / "jobs" / "server.log") in words
-        assert "still runs" not in words  # it has been stopped
+        assert "it has been stopped" in words
     ended = json.loads((home / "jobs" / "server.ended.json").read_text(encoding="utf-8"))
     assert ended["reason"] == "stopped"
     assert 10 <= ended["seconds"] < 40
@@ -69,8 +69,10 @@ def test_a_deadline_too_short(home: Path, built: Path) -> None:
 def test_a_model_that_is_none(home: Path, built: Path, tmp_path: Path) -> None:
     assert built == home
     for model, seen in ((str(tmp_path), f"no config.json in {tmp_path}"), ("qwen", "no model 'qwen'")):
-        code, run = ran(home, "07", "08", "-p", f"model={model}")
-        assert code == 2, run.text()
+        out = walking.fresh(home / "runs" / "fault")
+        run = walking.start(home, out, "07", "08", "--stack", OLD, "-p", f"model={model}")
+        with walking.killed_at_last(run):
+            assert run.ended(60) == 2, run.text()
         assert seen in run.text()
         assert "do: " in run.text()
-        assert walking.server(home) is None
+        assert not out.exists()  # refused before anything was begun
