@@ -33,12 +33,16 @@ HEADINGS = (
     "## Source",
 )
 WIDTH = 100
-REGISTRY_HOSTS = (
-    ".".join(("pypi", "org")),
-    ".".join(("files", "pythonhosted", "org")),
-    ".".join(("conda", "anaconda", "org")),
-    ".".join(("download", "pytorch", "org")),
-    "ghcr.io",
+# In parts, so that this file names none itself.
+REGISTRY_HOSTS = tuple(
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("files", "pythonhosted", "org"),
+        ("conda", "anaconda", "org"),
+        ("download", "pytorch", "org"),
+        ("ghcr", "io"),
+    )
 )
 IDS = [one.id for one in ALL]
 

@@ -134,6 +134,9 @@ class RecordProbe:
     def read_text(self, path: str) -> str | None:
         """Read and write down."""
         text = self.live.read_text(path)
+        if text is not None and path.endswith("/METADATA"):
+            # The headers are what is asked about; the description below the first empty line is somebody's prose.
+            text = text.partition("\n\n")[0] + "\n"
         self._keep(f"read {path}", text or "", missing=text is None)
         return text
 
