@@ -3,7 +3,6 @@
 The page and the command line are the two faces that print; whatever a reader would not learn from lives below.
 """
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -169,11 +168,3 @@ class Page:
         partial = path.with_suffix(".part")
         partial.write_text(report.json_text(found), encoding="utf-8")
         partial.replace(path)
-
-
-def findings_of(folder: Path) -> list[dict[str, Any]]:
-    """Findings written by the pages of one run folder, page by page."""
-    rows: list[dict[str, Any]] = []
-    for path in sorted((folder / "findings").glob("*.json")):
-        rows += json.loads(path.read_text(encoding="utf-8"))
-    return rows

@@ -15,7 +15,6 @@ from typing import Any
 from runbook.model import FINDINGS_SCHEMA, Check, Evidence, Finding, Verdict
 
 WIDTH = 80
-INDENT = 15
 EXPLAIN = Path(__file__).parent / "explain"
 
 
