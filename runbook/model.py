@@ -22,6 +22,8 @@ class Layer(str, Enum):
     PY = "PY"
     TORCH = "TORCH"
     FLASH = "FLASH"
+    ARCH = "ARCH"
+    ABI = "ABI"
     VLLM = "VLLM"
     MODEL = "MODEL"
     WARM = "WARM"

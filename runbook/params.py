@@ -88,7 +88,7 @@ PAGES = (
     PageSpec("03_python", (Layer.PY,), Build, 1800),
     PageSpec("04_torch", (Layer.TORCH,), Common, 300),
     PageSpec("05_flash_attn", (Layer.FLASH,), Common, 300),
-    PageSpec("06_vllm", (Layer.VLLM,), Common, 300),
+    PageSpec("06_vllm", (Layer.ARCH, Layer.ABI, Layer.VLLM), Common, 300),
     PageSpec("07_model", (Layer.MODEL,), Model, 3600),
     PageSpec("08_warmup", (Layer.WARM,), Server, 7260),
     PageSpec("09_serving", (Layer.SERVE,), Server, 7260),

@@ -1,6 +1,6 @@
 """Every check, as literal tuples one can read: nothing is registered by being imported."""
 
-from runbook.checks import cuda, driver, flash, host, model, python_env, serve, start, torch, vllm, warm
+from runbook.checks import abi, arch, cuda, driver, flash, host, model, python_env, serve, start, torch, vllm, warm
 from runbook.model import Check
 
 ALL: tuple[Check, ...] = (
@@ -11,6 +11,8 @@ ALL: tuple[Check, ...] = (
     *python_env.CHECKS,
     *torch.CHECKS,
     *flash.CHECKS,
+    *arch.CHECKS,
+    *abi.CHECKS,
     *vllm.CHECKS,
     *model.CHECKS,
     *warm.CHECKS,

@@ -3,9 +3,7 @@
 from collections import defaultdict
 from pathlib import Path
 
-import cases_machine
-import cases_served
-import cases_target
+import cases
 import pytest
 from host import FAIL, OK, SKIP, UNKNOWN, WARN, Case, evidence, found
 
@@ -13,7 +11,7 @@ from runbook import launch, pins
 from runbook.checks import ALL, BY_ID
 from runbook.model import Verdict
 
-CASES = [*cases_machine.CASES, *cases_target.CASES, *cases_served.CASES]
+CASES = cases.ALL
 # Checks without a guilty case, each with the reason. Empty now: every check can be failed or warned about.
 NEVER_GUILTY: dict[str, str] = {}
 

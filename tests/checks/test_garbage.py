@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import cases_machine
+import cases
 import cases_served
-import cases_target
 import pytest
 from host import CPU, GPU, OK, Case, Host, passed
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +21,7 @@ from runbook.engine import judge
 from runbook.model import Check, Finding
 from runbook.probe import Ran, Reply
 
-CASES = [*cases_machine.CASES, *cases_target.CASES, *cases_served.CASES]
+CASES = cases.ALL
 BROKE = "the check itself broke"
 
 # Checks for which a reading that is not there means that all is well, each with the reason.

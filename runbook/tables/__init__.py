@@ -1,0 +1,163 @@
+"""What NVIDIA, PyTorch and vLLM publish about what fits what, as rows with source and date; files beside this one.
+
+Each file is ``{"what": ..., "rows": [...]}``, one row a line; a value nobody publishes is left out, never guessed.
+A file is read when it is first asked about: most questions need none.
+"""
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from runbook.errors import BadParameter
+
+FOLDER = Path(__file__).parent
+# Machine code for these does not run on other parts of the same major number, nor theirs here (CUDA programming guide,
+# binary compatibility: the rule holds for desktop parts only).
+TEGRA = frozenset({"5.3", "6.2", "7.2", "8.7"})
+NATIVE, JIT, NONE = "native", "ptx-jit", "none"
+
+
+@functools.cache
+def rows(name: str) -> tuple[dict[str, Any], ...]:
+    """The rows of one table, such as ``cards`` or ``xid``."""
+    return tuple(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["rows"])
+
+
+def _row(name: str, **key: Any) -> dict[str, Any] | None:  # noqa: ANN401 - a key of any JSON type
+    return next(
+        (row for row in rows(name) if all(row.get(field) == value for field, value in key.items())), None
+    )
+
+
+def _plain(name: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", " ", name.lower().replace("nvidia", "").replace("geforce", ""))
+    return re.sub(r"(?<=[a-z])(?=[0-9])", " ", words).strip()
+
+
+def card(name: str) -> dict[str, Any] | None:
+    """The card of that name, as nvidia-smi prints it or as people say it (``RTX 4090``, ``H200``); None when unknown.
+
+    A name that several cards share is answered only when all of them have one compute capability.
+    """
+    wanted = _plain(name)
+    exact = [
+        row
+        for row in rows("cards")
+        if wanted in {_plain(each) for each in (*row.get("names", ()), row["id"])}
+    ]
+    words = set(wanted.split())
+    found = exact or [row for row in rows("cards") if words and any(words <= set(_plain(each).split()) for each in (*row.get("names", ()), row["id"]))]  # fmt: skip
+    return found[0] if found and len({row["cc"] for row in found}) == 1 else None
+
+
+def capability(gpu: str) -> str:
+    """``RTX 4090``, ``sm_89``, ``sm_90a`` or ``8.9`` -> ``8.9``.
+
+    Raises:
+        BadParameter: neither a capability nor a card of the table.
+    """
+    text = gpu.strip()
+    if found := re.fullmatch(r"(?:sm_|compute_)?(\d{1,2})(\d)[af]?", text, re.ASCII):
+        return f"{found[1]}.{found[2]}"
+    if re.fullmatch(r"\d{1,2}\.\d", text, re.ASCII):
+        return text
+    row = card(text)
+    if row is None:
+        words = _plain(text).split()
+        near = sorted({each for row in rows("cards") for each in row.get("names", ()) if set(words) & set(_plain(each).split())})  # fmt: skip
+        raise BadParameter(
+            f"no card {gpu!r} is known, or several that differ bear the name",
+            f"a card as nvidia-smi names it{' such as ' + ', '.join(near[:4]) if near else ''}, or a capability such as sm_120",
+            "name the capability: nvidia-smi --query-gpu=name,compute_cap --format=csv",
+        )
+    return str(row["cc"])
+
+
+def code_runs(target: str, cap: str) -> bool:
+    """True when machine code for ``target`` (``sm_80``, ``sm_90a``, ``sm_100f``) runs on a card of ``cap`` (``9.0``).
+
+    Same major number and an equal or higher minor one; an ``a`` target on its own capability only, an ``f`` target on
+    its family (CUDA programming guide, compute capabilities).
+    """
+    found = re.fullmatch(r"sm_(\d{1,2})(\d)([af]?)", target, re.ASCII)
+    if not found:
+        return False
+    code, kind = f"{found[1]}.{found[2]}", found[3]
+    if kind == "a":
+        return code == cap
+    if kind == "f":
+        family = _row("families", target=target)
+        return cap in family["runs_on"] if family else code == cap
+    if code != cap and TEGRA & {code, cap}:
+        return False
+    major, minor = cap.split(".")
+    return found[1] == major and int(found[2]) <= int(minor)
+
+
+def ptx_compiles(target: str, cap: str) -> bool:
+    """True when PTX for ``target`` (``compute_80``) can be compiled for a card of ``cap``: equal or higher, suffixes as above."""
+    found = re.fullmatch(r"compute_(\d{1,2})(\d)([af]?)", target, re.ASCII)
+    if not found:
+        return False
+    if found[3]:
+        return code_runs(target.replace("compute_", "sm_"), cap)
+    major, minor = (int(part) for part in cap.split("."))
+    return (int(found[1]), int(found[2])) <= (major, minor)
+
+
+def coverage(sass: list[str], ptx: list[str], cap: str) -> str:
+    """How a file serves a card: ``native``, ``ptx-jit`` or ``none``."""
+    if any(code_runs(target, cap) for target in sass):
+        return NATIVE
+    return JIT if any(ptx_compiles(target, cap) for target in ptx) else NONE
+
+
+def driver_floor(cuda: str) -> str | None:
+    """Lowest driver for programs of this CUDA's major release; ``cuda`` is ``12.8`` or ``13``."""
+    row = _row("driver_floors", cuda_major=int(cuda.split(".", maxsplit=1)[0]))
+    return None if row is None else str(row["driver"])
+
+
+def branch_cuda(driver: str) -> str | None:
+    """Highest CUDA version a driver such as ``580.159.04`` serves, by its branch; None for an unlisted branch."""
+    row = _row("driver_branches", branch=int(driver.split(".", maxsplit=1)[0]))
+    return None if row is None else str(row["cuda"])
+
+
+def shipped_driver(toolkit: str) -> str | None:
+    """The driver a toolkit (``12.8`` or ``12.8.1``) was shipped with; of several point releases the first."""
+    exact = [row for row in rows("toolkit_drivers") if row["toolkit"] == toolkit or row["toolkit"].startswith(f"{toolkit}.")]  # fmt: skip
+    return str(exact[-1]["driver"]) if exact and exact[-1].get("driver") else None
+
+
+def toolkit(release: str) -> dict[str, Any] | None:
+    """What nvcc of a release such as ``12.8`` can do: ``sm``, ``gcc_max``, ``clang_below``."""
+    return _row("toolkits", toolkit=release)
+
+
+def compat_package(cuda: str, branch: int) -> str | None:
+    """Whether the cuda-compat package of ``13.0`` may be used on a driver branch: yes, no, same; None when unlisted."""
+    row = _row("compat_packages", cuda=cuda)
+    return None if row is None else row["on_branch"].get(str(branch))
+
+
+def torch(version: str) -> dict[str, Any] | None:
+    """What goes with a torch release (local tag ignored): torchvision, torchaudio, triton, cudnn, nccl, arch_list."""
+    return _row("torch", torch=version.split("+", maxsplit=1)[0])
+
+
+def vllm(version: str) -> dict[str, Any] | None:
+    """What goes with a vLLM release (local tag ignored): torch, cuda, transformers, flashinfer, glibc."""
+    return _row("vllm", vllm=version.split("+", maxsplit=1)[0])
+
+
+def xid(code: int) -> dict[str, Any] | None:
+    """What an Xid means and what NVIDIA says to do."""
+    return _row("xid", xid=code)
+
+
+def cuda_error(code: int) -> dict[str, Any] | None:
+    """What a CUDA error code means and what usually causes it."""
+    return _row("cuda_errors", code=code)
