@@ -21,7 +21,7 @@ from runbook.params import Build, Common, Model, PageSpec, Server, page_spec, va
 from runbook.probe import Probe
 from runbook.probes import questions
 from runbook.probes.cached import CachedProbe
-from runbook.workspace import workspace
+from runbook.workspace import workspace, write_whole
 
 ACTIONS: dict[str, Callable[[Context], Action]] = {
     "build_target": BuildTarget,
@@ -164,7 +164,4 @@ class Page:
     def _write(self, found: list[Finding]) -> None:
         folder = Path(self.params.out_dir) / "findings"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.spec.name}@{self.ctx.stack.name}.json"
-        partial = path.with_suffix(".part")
-        partial.write_text(report.json_text(found), encoding="utf-8")
-        partial.replace(path)
+        write_whole(folder / f"{self.spec.name}@{self.ctx.stack.name}.json", report.json_text(found))

@@ -30,7 +30,7 @@ from runbook.errors import BadParameter
 from runbook.journal import Journal, events
 from runbook.model import Check, Layer, Verdict
 from runbook.params import PAGES, PageSpec
-from runbook.workspace import Workspace
+from runbook.workspace import Workspace, write_whole
 
 RUN_SCHEMA = "run/1"
 # A second stack on the same machine asks nothing new of host, CUDA, torch and flash-attn.
@@ -191,7 +191,7 @@ def begin(walk: Walk, out: Path, *, resume: bool) -> Walk:
         "parameters": dict(walk.given),
         "steps": steps_json,
     }
-    path.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(text, indent=1) + "\n")
     return walk
 
 
@@ -380,15 +380,15 @@ def _write_reports(walk: Walk, out: Path, states: Mapping[str, str]) -> int:
             }
         )
     rows = [row for each in pages for row in each["rows"]]
-    (out / "findings.json").write_text(
-        json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    write_whole(
+        out / "findings.json", json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     )
-    (out / "junit.xml").write_text(report.junit_text(rows), encoding="utf-8")
+    write_whole(out / "junit.xml", report.junit_text(rows))
     codes = {EXIT_BY_STATE[state] for state in states.values()}
     codes |= {{"fail": 1, "unknown": 3}.get(row["verdict"], 0) for row in rows}
     code = next(code for code in WORST_FIRST if code in codes | {0})
     run = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    (out / "report.html").write_text(report.html_text(pages, run, code), encoding="utf-8")
+    write_whole(out / "report.html", report.html_text(pages, run, code))
     return code
 
 

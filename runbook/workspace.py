@@ -59,6 +59,13 @@ class Workspace:
         return self.targets / stack / "bin" / "python"
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a kill, finds the old text or the new one and never a part."""
+    partial = path.with_name(f"{path.name}.part")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
 def workspace(environ: dict[str, str] | None = None) -> Workspace:
     """The workspace in force.
 

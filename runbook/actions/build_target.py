@@ -16,6 +16,7 @@ from runbook.actions import Context, Say
 from runbook.errors import ActionFailed, BadParameter
 from runbook.parse import python_env
 from runbook.probes.live import die_with_parent
+from runbook.workspace import write_whole
 
 STAMP = "target.json"
 
@@ -98,9 +99,7 @@ class BuildTarget:
             "seconds": seconds,
             "records": record_hashes(site_of(self.folder)),
         }
-        partial = self.folder / f"{STAMP}.part"
-        partial.write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
-        partial.replace(self.folder / STAMP)
+        write_whole(self.folder / STAMP, json.dumps(stamp, indent=1) + "\n")
         say(f"built in {seconds} s")
 
     def _clear(self) -> None:

@@ -18,6 +18,7 @@ from runbook.actions.model_files import checkpoint_hash, folder_of
 from runbook.errors import DeadlineExceeded
 from runbook.parse import vllm_log
 from runbook.probes.live import LiveProbe, target_env
+from runbook.workspace import write_whole
 
 NAME = "server"
 SERVED = "served"
@@ -83,7 +84,7 @@ class StartServer:
             "ready_s": round(ready_s, 1),
             "command": shlex.join(job.argv),
         }
-        self._boot().write_text(json.dumps(boot, indent=1) + "\n", encoding="utf-8")
+        write_whole(self._boot(), json.dumps(boot, indent=1) + "\n")
         say(f"ready after {ready_s:.1f} s")
 
     def _boot(self) -> Path:
