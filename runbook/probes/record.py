@@ -95,28 +95,7 @@ class RecordProbe:
         return self.live.has_target
 
     def _keep(self, ask: str, text: str, suffix: str = "txt", **extra: Any) -> None:  # noqa: ANN401 - bool, int or str as JSON takes
-        about_target = ask.startswith(("inside ", "http ")) or any(
-            name in ask for name in TARGET_PLACEHOLDERS
-        )
-        stack = self.stack if about_target else ""
-        row: dict[str, Any] = {
-            "ask": ask,
-            "stack": stack,
-            **{key: value for key, value in extra.items() if value},
-        }
-        if text:
-            slug = re.sub(r"[^a-z0-9]+", "-", ask.lower()).strip("-")[:60]
-            row["file"] = f"{slug}-{hashlib.sha256(f'{stack} {ask}'.encode()).hexdigest()[:6]}.{suffix}"
-            (self.folder / "answers" / row["file"]).write_text(self.redact(text), encoding="utf-8")
-        path = self.folder / "index.json"
-        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        for old in [old for old in rows if (old["stack"], old["ask"]) == (stack, ask)]:
-            rows.remove(old)
-            if "file" in old and old["file"] != row.get("file"):
-                (self.folder / "answers" / old["file"]).unlink(missing_ok=True)
-        rows.append(row)
-        rows.sort(key=lambda old: (old["stack"], old["ask"]))
-        path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        keep(self.folder, ask, self.stack, self.redact(text), suffix, **extra)
 
     def run(self, argv: list[str], timeout_s: float = 20.0) -> Ran:
         """Run and write down."""
@@ -169,6 +148,47 @@ class RecordProbe:
         return reply
 
 
+def keep(
+    folder: Path,
+    ask: str,
+    stack: str,
+    text: str,
+    suffix: str = "txt",
+    **extra: Any,  # noqa: ANN401 - bool, int or str as JSON takes
+) -> None:
+    """Write one answer into a recording, in place of an earlier one to the same question about the same stack.
+
+    ``extra`` is what came with the text (``rc``, ``err``, ``missing`` ...); what is false or empty is left out.
+    """
+    about_target = ask.startswith(("inside ", "http ")) or any(name in ask for name in TARGET_PLACEHOLDERS)
+    stack = stack if about_target else ""
+    row: dict[str, Any] = {
+        "ask": ask,
+        "stack": stack,
+        **{key: value for key, value in extra.items() if value},
+    }
+    (folder / "answers").mkdir(parents=True, exist_ok=True)
+    if text:
+        slug = re.sub(r"[^a-z0-9]+", "-", ask.lower()).strip("-")[:60]
+        row["file"] = f"{slug}-{hashlib.sha256(f'{stack} {ask}'.encode()).hexdigest()[:6]}.{suffix}"
+        (folder / "answers" / row["file"]).write_text(text, encoding="utf-8")
+    path = folder / "index.json"
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    for old in [old for old in rows if (old["stack"], old["ask"]) == (stack, ask)]:
+        rows.remove(old)
+        if "file" in old and old["file"] != row.get("file"):
+            (folder / "answers" / old["file"]).unlink(missing_ok=True)
+    rows.append(row)
+    rows.sort(key=lambda old: (old["stack"], old["ask"]))
+    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def describe(folder: Path, about: dict[str, Any]) -> None:
+    """Write ``machine.toml``."""
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in about.items()]
+    (folder / "machine.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def finish(folder: Path, stacks: tuple[str, ...]) -> None:
     """Write ``machine.toml``: name (the folder's), what the machine is in a line, today's date, and its stacks."""
     live = LiveProbe(workspace())
@@ -180,13 +200,4 @@ def finish(folder: Path, stacks: tuple[str, ...]) -> None:
     cards = ", ".join(sorted({one.name for one in gpus})) or "no GPU"
     what = f"{cores} cores, {memory / 1024:.0f} GiB, {f'{len(gpus)} x {cards}' if gpus else cards}"
     recorded = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    lines = [
-        f"{key} = {json.dumps(value, ensure_ascii=False)}"
-        for key, value in (
-            ("name", folder.name),
-            ("what", what),
-            ("recorded", recorded),
-            ("stacks", list(stacks)),
-        )
-    ]
-    (folder / "machine.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    describe(folder, {"name": folder.name, "what": what, "recorded": recorded, "stacks": list(stacks)})
