@@ -14,12 +14,13 @@ import typer
 
 from runbook import __version__, engine, report
 from runbook.errors import BadParameter, RunbookError
-from runbook.model import Cost
+from runbook.model import Cost, Finding, Verdict
 
 EPILOG = (
     "Exit codes: 0 every expected finding is there and ok, warn or skip; 1 something failed; 2 bad input; "
     "3 no verdict (unknown, not run, a kernel died); 4 a bug of ours; 130 interrupted."
 )
+NOT_WELL = (Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN)
 app = typer.Typer(
     name="runbook",
     help="From bare driver to a served Qwen3.5 model, one layer at a time, with evidence.",
@@ -194,6 +195,13 @@ def check(
             "--waive", metavar="ID", help="Show a failed check as warn; may be given several times."
         ),
     ] = None,
+    evidence: Annotated[
+        bool | None,
+        typer.Option(
+            "--evidence/--brief",
+            help="Print every finding with its readings, or only those that are not ok; default: every one where checks are named.",
+        ),
+    ] = None,
 ) -> None:
     """Judge this machine (or a recorded one) without changing anything; by default from files and quick commands only."""
     from runbook import connect
@@ -211,14 +219,17 @@ def check(
     text = format_ is Format.TEXT
     if text and (banner := connect.banner(host)):
         typer.echo(report.wrapped(banner))
-    findings = engine.run(
-        chosen,
-        ALL,
-        connect.cached(host),
-        waive=waive or [],
-        seen=lambda one: typer.echo(report.text(one)) if text else None,
-    )
+    whole = bool(names) if evidence is None else evidence
+
+    def seen(one: Finding) -> None:
+        if text and (whole or one.verdict in NOT_WELL):
+            typer.echo(report.text(one))
+
+    findings = engine.run(chosen, ALL, connect.cached(host), waive=waive or [], seen=seen)
     if text:
+        if not whole:
+            typer.echo("\n" + report.by_layer(findings))
+            typer.echo("(each finding with its readings: runbook check --evidence, or name a layer)")
         typer.echo("\n" + report.summary(findings))
     elif format_ is Format.JSON:
         typer.echo(report.json_text(findings), nl=False)

@@ -112,6 +112,19 @@ def summary(findings: Iterable[Finding]) -> str:
     return "\n".join(lines)
 
 
+def by_layer(findings: Iterable[Finding]) -> str:
+    """How each layer came out, one line a layer: what a look at everything shows besides the findings that are not ok."""
+    every = list(findings)
+    rows = []
+    for layer in dict.fromkeys(one.layer for one in every):
+        counts = Counter(one.verdict for one in every if one.layer is layer)
+        rows.append(
+            f"{layer.value:8}"
+            + "".join(f"{counts[each]:4} {each.value:8}" for each in Verdict if counts[each])
+        )
+    return "\n".join(row.rstrip() for row in rows)
+
+
 def listing(checks: Iterable[Check]) -> str:
     """The checks there are, one line each: id, cost, title."""
     return "\n".join(f"{one.id:11} {one.cost.value:7} {one.title}" for one in checks)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -612,3 +613,19 @@ def test_clean_follows_no_link_out_of_the_workspace(command: Command, home: Path
 def test_clean_in_a_workspace_that_is_not_there(command: Command, home: Path) -> None:
     assert command("clean", "--all", "--yes") == (0, "nothing to remove\n", "")
     assert not home.exists()
+
+
+def test_a_look_at_everything_shows_what_is_not_well_and_counts_the_rest(
+    command: Command, tmp_path: Path
+) -> None:
+    machine = edited(tmp_path / "small", SMALL)
+    _, brief, _ = command("check", "--machine", machine)
+    assert "FAIL    HOST-004" in brief
+    assert "OK      HOST-001" not in brief
+    assert re.search(r"(?m)^HOST +\d+ ok .*1 fail", brief)
+    assert "runbook check --evidence" in brief
+    _, whole, _ = command("check", "--machine", machine, "--evidence")
+    assert "OK      HOST-001" in whole
+    assert brief.splitlines()[-3:] == whole.splitlines()[-3:]  # the same summary
+    _, named, _ = command("check", "HOST", "--machine", machine, "--brief")
+    assert "OK      HOST-001" not in named
