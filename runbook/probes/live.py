@@ -5,6 +5,7 @@ import functools
 import glob
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -184,8 +185,11 @@ class LiveProbe:
         return tuple(found)
 
     def env(self, name: str) -> str | None:
-        """An environment variable; of one whose name speaks of a secret only whether it is set."""
+        """An environment variable; of one whose name speaks of a secret only whether it is set, of a proxy no credentials."""
         value = os.environ.get(name)
+        if value is not None and name.lower().endswith("_proxy"):
+            # user:password@ before the host, with or without a scheme, and passwords may hold an @ of their own.
+            value = re.sub(r"^(\w+://)?.*@", r"\1<credentials>@", value)
         return SET_BUT_HIDDEN if value is not None and is_secret_name(name) else value
 
     def inside(

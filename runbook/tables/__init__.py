@@ -7,8 +7,11 @@ A file is read when it is first asked about: most questions need none.
 import functools
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from packaging.version import Version
 
 from runbook.errors import BadParameter
 
@@ -153,6 +156,19 @@ def vllm(version: str) -> dict[str, Any] | None:
     return _row("vllm", vllm=version.split("+", maxsplit=1)[0])
 
 
+def torch_with(symbols: Iterable[str]) -> tuple[str, ...]:
+    """Releases of torch, oldest first, that export all of these C++ names, as far as the names are known; () for unknown ones."""
+    wanted = set(symbols)
+    found = [row["torch"] for row in rows("torch_symbols") if row["symbol"] in wanted]
+    return tuple(one for one in found[0] if all(one in each for each in found)) if found else ()
+
+
+def cuda_package(library: str) -> str | None:
+    """The package that holds a CUDA library such as ``libcudart.so.12``; None when unlisted."""
+    row = _row("cuda_packages", library=library)
+    return str(row["package"]) if row else None
+
+
 def xid(code: int) -> dict[str, Any] | None:
     """What an Xid means and what NVIDIA says to do."""
     return _row("xid", xid=code)
@@ -161,3 +177,73 @@ def xid(code: int) -> dict[str, Any] | None:
 def cuda_error(code: int) -> dict[str, Any] | None:
     """What a CUDA error code means and what usually causes it."""
     return _row("cuda_errors", code=code)
+
+
+def pci_device(device: str) -> dict[str, Any] | None:
+    """What a PCI device id of NVIDIA's such as ``2335`` is: ``kind`` (gpu, nvswitch), ``generation``, ``kernel_modules``."""
+    number = int(device, 16)
+    found = (row for row in rows("pci_generations") if int(row["from"], 16) <= number <= int(row["to"], 16))
+    return next(found, None)
+
+
+def takes_device_names(version: str) -> bool | None:
+    """Whether a vLLM release takes GPU-... and MIG-... in CUDA_VISIBLE_DEVICES; None when nobody looked."""
+    have = Version(version)
+    found = (
+        row for row in rows("vllm_devices") if Version(row["vllm_from"]) <= have <= Version(row["vllm_to"])
+    )
+    return next((bool(row["takes_uuid"]) for row in found), None)
+
+
+def vllm_flags() -> dict[str, dict[str, Any]]:
+    """Flags that other releases of vLLM had, by name: ``became``, ``since``, ``now``."""
+    return {str(row["flag"]): row for row in rows("vllm_flags")}
+
+
+def attention(version: str, rule: str) -> tuple[dict[str, Any], ...]:
+    """Rules of one kind (``order``, ``backend``, ``flash``, ``gdn``, ``cpu``) by which a vLLM release picks its kernels."""
+    release = version.partition("+")[0]
+    return tuple(row for row in rows("attention_backends") if release in row["vllm"] and row["rule"] == rule)
+
+
+def ptx_cuda(isa: str) -> str | None:
+    """The first CUDA version whose driver compiles this version of the PTX language (``8.8``); None when unlisted."""
+    row = _row("ptx_isa", isa=isa)
+    return None if row is None else str(row["cuda"])
+
+
+def kernels(role: str) -> tuple[dict[str, Any], ...]:
+    """Files a start depends on, of one role: ``core``, ``attention`` (``of`` a backend, for ``cc``) or ``nvidia`` (with ``must``)."""
+    return tuple(row for row in rows("kernels") if row["role"] == role)
+
+
+def attention_kernels(version: str, cap: str) -> tuple[str, str] | None:
+    """(backend, pattern of the file with its kernels) that a vLLM release takes on a card; None when nobody looked.
+
+    The pattern is "" for kernels that are compiled on the machine. The model is taken to be one that the first backend
+    serves: its head size and number format can lead to another.
+    """
+    order = next((row for row in attention(version, "order") if _of(row["cc"], cap)), None)
+    if order is None:
+        return None
+    served = {row["name"] for row in attention(version, "backend") if _within(cap, row)}
+    first = next((name for name in order["backends"] if name in served), "")
+    if first == "FLASH_ATTN":
+        flash = next(row for row in attention(version, "flash") if _of(row["cc"], cap))
+        return f"FlashAttention {flash['version']}", flash["file"] if flash["file"].endswith(".so") else ""
+    files = (row["file"] for row in kernels("attention") if row["of"] == first and _of(row["cc"], cap))
+    return first, next(files, "")
+
+
+def _of(said: str, cap: str) -> bool:
+    """``9.0`` is that capability, ``10`` every one of that major number, "" all."""
+    return said in {"", cap, cap.partition(".")[0]}
+
+
+def _within(cap: str, row: dict[str, Any]) -> bool:
+    return Version(row.get("cc_from", "0")) <= Version(cap) <= Version(row.get("cc_to", "99"))
+
+
+def jit_tools(compiler: str) -> dict[str, Any] | None:
+    """What a compiler that works at run time (``flashinfer``, ``triton``) needs on PATH: ``needs`` groups of names, ``why``."""
+    return _row("jit_tools", compiler=compiler)

@@ -157,18 +157,18 @@ def test_a_gap_makes_a_finding_unknown_and_says_which(tmp_path: Path) -> None:
     shutil.copytree(replay.MACHINES / "cpu-2core", copied)
     rows = json.loads((copied / "index.json").read_text(encoding="utf-8"))
     (copied / "index.json").write_text(
-        json.dumps([row for row in rows if row["ask"] != "run nproc"]), encoding="utf-8"
+        json.dumps([row for row in rows if row["ask"] != "read /proc/self/status"]), encoding="utf-8"
     )
     (finding,) = engine.run([BY_ID["HOST-007"]], ALL, ReplayProbe(load(str(copied))))
     assert finding.verdict is Verdict.UNKNOWN
-    assert finding.reason == "the recording cpu-2core has no answer to: run nproc"
+    assert finding.reason == "the recording cpu-2core has no answer to: read /proc/self/status"
     assert finding.evidence == ()
 
 
 def test_an_answer_whose_file_is_gone_is_no_missing_tool(tmp_path: Path) -> None:
     copied = tmp_path / "torn"
     shutil.copytree(replay.MACHINES / "cpu-2core", copied)
-    for path in (copied / "answers").glob("run-nproc-*"):
+    for path in (copied / "answers").glob("read-proc-self-status-*"):
         path.unlink()
     (finding,) = engine.run([BY_ID["HOST-007"]], ALL, ReplayProbe(load(str(copied))))
     assert finding.verdict is Verdict.UNKNOWN
@@ -291,3 +291,42 @@ def test_a_shipped_machine_is_whole(name: str) -> None:
         *one.stacks,
         *(load(one.edited_from).stacks if one.edited_from else ()),
     }
+
+
+def test_what_a_variable_names_is_asked_again_as_it_was_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question built from an answer must be found by a replay, which reads that answer redacted."""
+    home = tmp_path / "bob"
+    (home / "cuda").mkdir(parents=True)
+    (home / "cuda" / "version.json").write_text("{}", encoding="utf-8")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CUDA_HOME", str(home / "cuda"))
+    folder = tmp_path / "machine"
+    recorder = RecordProbe(LiveProbe(Workspace(tmp_path / "work")), folder)
+    named = recorder.env("CUDA_HOME")
+    assert named
+    recorder.read_text(f"{named}/version.json")
+    recorder.glob(f"{named}/*")
+    recorder.run(["ls", named])
+    finish(folder, ())
+    assert str(home) not in "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+    host = ReplayProbe(load(str(folder)))
+    again = host.env("CUDA_HOME")
+    assert again == "{home}/cuda"
+    assert host.read_text(f"{again}/version.json") == "{}"
+    assert host.glob(f"{again}/*") == ("{home}/cuda/version.json",)
+    assert host.run(["ls", again]).out == "version.json\n"
+
+
+@pytest.mark.parametrize(
+    "value", ["http://bob:sesame@proxy:3128", "bob:sesame@proxy:3128", "http://bob:s@ses@me@proxy:3128", "http://sesame@proxy:3128"]
+)  # fmt: skip
+def test_a_proxy_is_read_without_credentials(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", value)
+    read = LiveProbe(Workspace(tmp_path)).env("https_proxy")
+    assert read
+    assert read.endswith("<credentials>@proxy:3128")
+    assert "sesame" not in read.replace("s@ses@me", "sesame")

@@ -1,0 +1,1 @@
+__global__ void one(float *p) { p[threadIdx.x] *= 2.f; }

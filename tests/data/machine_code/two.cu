@@ -1,0 +1,1 @@
+__global__ void two(float *p) { p[threadIdx.x] *= 2.f; }
