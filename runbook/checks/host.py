@@ -1,4 +1,6 @@
-"""HOST: kernel, C library, processor, memory and limits, against what the stack's wheels were built for."""
+"""HOST: system, C library, processor, clock and proxies, against what the stack's wheels and its clients need."""
+
+import datetime
 
 from runbook.checks.readings import need, stack_of
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
@@ -10,10 +12,11 @@ from runbook.probe import Probe
 MANYLINUX = Source(
     "PEP 600: manylinux_X_Y tags name a glibc floor", "https://peps.python.org/pep-0600/", "2026-11-30"
 )
-MEMORY_NEED_MIB = 6_000
-SHM = "/dev/shm"  # noqa: S108 - asked about, never written to
-SHM_WISH_MIB = 1_024
-FILES_WISH = 4_096
+OS_RELEASE = "/etc/os-release"
+# Distributions whose C library is musl, by their ID in os-release.
+MUSL = ("alpine", "chimera", "postmarketos")
+# Certificates outlive few such spans: a clock so far ahead of the facts is wrong, or this runbook very old.
+FAR_AHEAD_DAYS = 5 * 365
 
 
 @check(
@@ -24,7 +27,7 @@ FILES_WISH = 4_096
     source=MANYLINUX,
 )
 def platform(host: Probe) -> Answer:
-    """``uname -sm``."""
+    """``uname -srm``."""
     ran = host.run(["uname", "-srm"])
     words = ran.out.split()
     fields = 3
@@ -37,6 +40,16 @@ def platform(host: Probe) -> Answer:
     )
     if (system, arch) == ("Linux", "x86_64"):
         return ok(*seen)
+    if (system, arch) == ("Linux", "aarch64"):
+        return fail(
+            *seen,
+            fix=Fix(
+                "Build an environment by hand and have it examined",
+                ("runbook check --target PYTHON",),
+                Risk.NONE,
+            ),
+            reason="vLLM and torch publish wheels for aarch64, but this runbook has no lock of them yet",
+        )
     return fail(
         *seen, fix=Fix("Run on a Linux x86-64 machine; the lock for this platform does not exist yet")
     )
@@ -50,23 +63,28 @@ def platform(host: Probe) -> Answer:
     source=MANYLINUX,
 )
 def glibc(host: Probe) -> Answer:
-    """``getconf GNU_LIBC_VERSION`` against the highest manylinux tag in the stack."""
+    """``getconf GNU_LIBC_VERSION`` against the highest manylinux tag among all wheels of the lock."""
     stack = stack_of(host)
     pin = stack.pin("glibc")
     have = proc.glibc(host.run(["getconf", "GNU_LIBC_VERSION"]).out)
-    seen = Evidence("glibc", have, "run getconf GNU_LIBC_VERSION")
-    if have is None or pin is None:
-        return unknown("no glibc version could be read (musl systems such as Alpine have none)", seen)
-    floor = pin.version.lstrip(">=")
-    evidence = (seen, need("needed", floor, stack))
-    if at_least(have, floor):
-        return ok(*evidence)
-    return fail(
-        *evidence,
-        fix=Fix(
-            f"Use a distribution with glibc {floor} or newer, or a container that has it", risk=Risk.REBUILD
-        ),
+    about = proc.os_release(host.read_text(OS_RELEASE))
+    name = about.get("PRETTY_NAME") or about.get("NAME")
+    seen = (
+        Evidence("system", name, f"read {OS_RELEASE}"),
+        Evidence("glibc", have, "run getconf GNU_LIBC_VERSION"),
     )
+    if pin is None:
+        return unknown("the stack names no glibc", *seen)
+    floor = pin.version.lstrip(">=")
+    evidence = (*seen, need("needed", floor, stack))
+    image = Fix(
+        f"Use a distribution with glibc {floor} or newer, or a container that has it", risk=Risk.REBUILD
+    )
+    if have is None and about.get("ID") in MUSL:
+        return fail(*evidence, fix=image, reason="its C library is musl; no manylinux wheel installs there")
+    if have is None:
+        return unknown("no glibc version could be read (musl systems have none)", *evidence)
+    return ok(*evidence) if at_least(have, floor) else fail(*evidence, fix=image)
 
 
 @check(
@@ -101,117 +119,6 @@ def instructions(host: Probe) -> Answer:
 
 
 @check(
-    "HOST-004",
-    layer=Layer.HOST,
-    title="There is memory for the server, in the machine and in this cgroup",
-    why="The kernel kills the engine without a traceback when the cgroup's limit is reached, however much the machine has.",
-    source=Source(
-        "Linux: control group v2, memory.max",
-        "https://docs.kernel.org/admin-guide/cgroup-v2.html",
-        "2026-11-30",
-    ),
-)
-def memory(host: Probe) -> Answer:
-    """The smaller of MemAvailable and the cgroup limit."""
-    free = proc.meminfo_mib(host.read_text("/proc/meminfo"), "MemAvailable")
-    limit = proc.cgroup_limit_mib(host.read_text("/sys/fs/cgroup/memory.max"))
-    if limit is None:
-        limit = proc.cgroup_limit_mib(host.read_text("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-    if free is None:
-        return unknown("MemAvailable is not in /proc/meminfo")
-    usable = min(free, limit) if limit is not None else free
-    seen = (
-        Evidence("available (MiB)", free, "read /proc/meminfo"),
-        Evidence(
-            "cgroup limit (MiB)", limit if limit is not None else "none", "read /sys/fs/cgroup/memory.max"
-        ),
-        Evidence("needed (MiB)", MEMORY_NEED_MIB, "checks/host.py"),
-    )
-    if usable < MEMORY_NEED_MIB:
-        return fail(
-            *seen,
-            fix=Fix(
-                "Free memory, or raise the container's limit", ("docker run --memory 16g ...",), Risk.RESTART
-            ),
-        )
-    return ok(*seen)
-
-
-@check(
-    "HOST-005",
-    layer=Layer.HOST,
-    title="Shared memory is large enough for several workers",
-    why="Workers exchange tensors there; Docker's default of 64 MB ends in a bus error under tensor parallelism.",
-    source=Source(
-        "vLLM: --shm-size or --ipc=host for containers",
-        "https://docs.vllm.ai/en/stable/deployment/docker/",
-        "2026-11-30",
-    ),
-)
-def shared_memory(host: Probe) -> Answer:
-    """``df`` of /dev/shm."""
-    found = proc.disk(host.run(["df", "-Pk", SHM]).out)
-    if found is None:
-        return unknown("df gave no row for /dev/shm")
-    seen = (
-        Evidence("size (MiB)", found.total_mib, "run df -Pk /dev/shm"),
-        Evidence("wished (MiB)", SHM_WISH_MIB, "checks/host.py"),
-    )
-    if found.total_mib < SHM_WISH_MIB:
-        return warn(
-            *seen,
-            fix=Fix("Start the container with more", ("docker run --ipc=host ...",), Risk.RESTART),
-            reason="one GPU works; several may not",
-        )
-    return ok(*seen)
-
-
-@check(
-    "HOST-006",
-    layer=Layer.HOST,
-    title="A process may open enough files",
-    why="Each connection and each shard is an open file; under load the server refuses clients at the limit.",
-    source=Source(
-        "getrlimit(2): RLIMIT_NOFILE", "https://man7.org/linux/man-pages/man2/getrlimit.2.html", "2026-11-30"
-    ),
-)
-def open_files(host: Probe) -> Answer:
-    """The soft limit in /proc/self/limits."""
-    have = proc.open_files_limit(host.read_text("/proc/self/limits"))
-    seen = (
-        Evidence("soft limit", "unlimited" if have == -1 else have, "read /proc/self/limits"),
-        Evidence("wished", FILES_WISH, "checks/host.py"),
-    )
-    if have is None:
-        return unknown("no 'Max open files' in /proc/self/limits", *seen)
-    if have != -1 and have < FILES_WISH:
-        return warn(
-            *seen, fix=Fix("Raise it in the shell that starts the server", ("ulimit -n 65536",), Risk.RESTART)
-        )
-    return ok(*seen)
-
-
-@check(
-    "HOST-007",
-    layer=Layer.HOST,
-    title="More than one processor core may be used",
-    why="The API server, the engine and the client each keep a core busy; on one core they starve each other.",
-    source=Source(
-        "GNU coreutils: nproc",
-        "https://www.gnu.org/software/coreutils/manual/html_node/nproc-invocation.html",
-        "2026-11-30",
-    ),
-)
-def cores(host: Probe) -> Answer:
-    """``nproc`` counts the cores this process may use, not those of the machine."""
-    usable = whole(host.run(["nproc"]).out)
-    if usable is None:
-        return unknown("nproc gave no number")
-    seen = Evidence("usable cores", usable, "run nproc")
-    return ok(seen) if usable > 1 else warn(seen, reason="one core: expect slow answers")
-
-
-@check(
     "HOST-008",
     layer=Layer.HOST,
     title="lscpu is there for vLLM's CPU build",
@@ -229,4 +136,86 @@ def lscpu(host: Probe) -> Answer:
     return fail(seen, fix=Fix("Install it", ("sudo apt-get install util-linux",), Risk.NONE))
 
 
-CHECKS = (platform, glibc, instructions, memory, shared_memory, open_files, cores, lscpu)
+@check(
+    "HOST-015",
+    layer=Layer.HOST,
+    title="The clock does not stand before the day the stack's facts were read",
+    why="A clock that is behind makes every certificate 'not yet valid', and downloads fail with an error about TLS.",
+    source=Source(
+        "RFC 5280, 4.1.2.5: a certificate is valid from a day on, up to a day",
+        "https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5",
+        "2026-11-30",
+    ),
+)
+def clock(host: Probe) -> Answer:
+    """``date +%s`` against the newest pin; who keeps the time is shown and not judged, a container cannot see it."""
+    stack = stack_of(host)
+    seconds = whole(host.run(["date", "+%s"]).out)
+    newest = max(datetime.date.fromisoformat(pin.read) for pin in stack.pins)
+    if seconds is None or seconds > datetime.datetime.max.replace(tzinfo=datetime.timezone.utc).timestamp():
+        return unknown("date gave no number of seconds that can be read")
+    today = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).date()
+    kept = host.glob("/run/systemd/timesync/synchronized") + host.glob("/run/chrony/chronyd.pid")
+    seen = (
+        Evidence("today", today.isoformat(), "run date +%s"),
+        need("newest fact", newest.isoformat(), stack),
+        Evidence(
+            "kept by", kept[0].split("/")[-2] if kept else "nobody seen", "glob /run/chrony/chronyd.pid"
+        ),
+    )
+    keep = Fix("Set it, and have it kept", ("sudo timedatectl set-ntp true",), Risk.NONE)
+    # A day of grace: dates of facts are local ones, and the earth has time zones.
+    if today < newest - datetime.timedelta(days=1):
+        return fail(*seen, fix=keep)
+    if (today - newest).days > FAR_AHEAD_DAYS:
+        return warn(*seen, fix=keep, reason="the clock is years ahead, or these facts are years old")
+    return ok(*seen)
+
+
+def _set(host: Probe, name: str) -> str | None:
+    """A proxy variable as Python's clients take it: small letters win over capitals, and empty is not set."""
+    small = host.env(name)
+    return (host.env(name.upper()) if small is None else small) or None
+
+
+@check(
+    "HOST-016",
+    layer=Layer.HOST,
+    title="Requests to a server on this machine do not go to a proxy",
+    why="A client that sends 127.0.0.1 to the company's proxy gets a 403 or a 502 while the server is healthy.",
+    source=Source(
+        "HTTPX: environment variables, HTTP_PROXY and NO_PROXY",
+        "https://www.python-httpx.org/environment_variables/",
+        "2026-11-30",
+    ),
+)
+def proxies(host: Probe) -> Answer:
+    """The variables as httpx (the openai SDK), requests and curl read them; https_proxy is not for plain HTTP."""
+    taken = [name for name in ("http_proxy", "all_proxy") if _set(host, name)]
+    exempt = {word.strip().lower() for word in (_set(host, "no_proxy") or "").split(",")} - {""}
+    missing = [name for name in ("127.0.0.1", "localhost") if name not in exempt]
+    seen = (
+        # A proxy's address may hold a password: it is not shown.
+        Evidence(
+            "proxy for plain HTTP", " ".join(taken) or "none", f"env {taken[0] if taken else 'http_proxy'}"
+        ),
+        Evidence("not through it", " ".join(sorted(exempt)) or "nothing", "env no_proxy"),
+    )
+    if not taken or "*" in exempt or not missing:
+        return ok(*seen)
+    wide = [word for word in exempt if word.startswith("127.") and "/" in word]
+    reason = f"{' and '.join(missing)} not exempt"
+    if wide:
+        reason += f"; {wide[0]} is a range, which requests and curl read and httpx does not"
+    return warn(
+        *seen,
+        fix=Fix(
+            "Exempt this machine, in both spellings",
+            ('export no_proxy="${no_proxy:+$no_proxy,}127.0.0.1,localhost" NO_PROXY="$no_proxy"',),
+            Risk.NONE,
+        ),
+        reason=reason,
+    )
+
+
+CHECKS = (platform, glibc, instructions, lscpu, clock, proxies)
