@@ -1,32 +1,32 @@
-"""CUDA: driver against runtime, toolkits lying about, and what can shadow the libraries inside the wheels."""
+"""CUDA: the driver against the runtime in the wheels, libcuda as the loader finds it, and what shadows what."""
 
 import re
 
-from runbook import launch
-from runbook.checks.readings import GPU_QUESTION, NO_GPU, gpus, need, stack_of
+from packaging.version import Version
+
+from runbook import tables
+from runbook.checks import libraries
+from runbook.checks.libraries import PATHS
+from runbook.checks.readings import DIST_INFO, GPU_QUESTION, distributions, gpus, need, stack_of
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
-from runbook.parse import nvidia
-from runbook.pins import at_least, has_nvidia_gpu
+from runbook.parse import loader, nvidia, python_env
+from runbook.pins import at_least
 from runbook.probe import Probe
 
 # Libraries that the wheels bring themselves.
 SHADOWING = re.compile(
     r"lib(cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|cusparseLt|nccl|nvrtc|nvJitLink|cupti)[_.]"
 )
-
-
-def runs_on(code: str, cap: str) -> bool:
-    """True when machine code for ``code`` runs on a card of ``cap``: same major number, equal or higher minor."""
-    code_major, code_minor = code.split(".")
-    major, minor = cap.split(".")
-    return code_major == major and int(code_minor) <= int(minor)
-
-
+VERSION_FILE = "{site}/torch/version.py"
+RUNTIME = re.compile(r"nvidia-cuda-runtime(?:-cu\d\d)?")
+NEW_DRIVER = ("sudo apt-get install nvidia-driver-580-server",)
 COMPAT = Source(
     "CUDA compatibility: minor-version compatibility",
     "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
     "2026-11-30",
 )
+# What the loader got from a folder on the path with the wheels of two torch releases (docs/measurements.md).
+PARTS = "libcudnn_"
 
 
 @check(
@@ -60,54 +60,6 @@ def driver_floor(host: Probe) -> Answer:
 
 
 @check(
-    "CUDA-002",
-    layer=Layer.CUDA,
-    title="All names for the CUDA toolkit lead to one toolkit, or there is none",
-    why="A build that takes nvcc from one and headers from another fails late. vLLM's wheels need no toolkit to start.",
-    source=Source(
-        "NVIDIA: CUDA installation guide for Linux",
-        "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/",
-        "2026-11-30",
-    ),
-)
-def one_toolkit(host: Probe) -> Answer:
-    """Nvcc on PATH, CUDA_HOME, and folders under /usr/local."""
-    ran = host.run(["nvcc", "--version"])
-    on_path = None if ran.missing else nvidia.nvcc(ran.out)
-    named = host.env("CUDA_HOME")
-    folders = tuple(
-        path for path in host.glob("/usr/local/cuda-[0-9]*") if path.count(".") == 1 or path[-1].isdigit()
-    )
-    versions = {path.rsplit("-", 1)[1] for path in folders if "." in path.rsplit("-", 1)[1]}
-    seen: tuple[Evidence, ...] = (
-        Evidence("nvcc on PATH", "none" if ran.missing else on_path, "run nvcc --version"),
-        Evidence("CUDA_HOME", named or "not set", "env CUDA_HOME"),
-        Evidence("under /usr/local", " ".join(sorted(versions)) or "none", "glob /usr/local/cuda-[0-9]*"),
-    )
-    if not ran.missing and on_path is None:
-        return unknown("nvcc is on PATH and gave no release that can be read", *seen)
-    home = None
-    if named:
-        home = nvidia.nvcc(host.run([f"{named}/bin/nvcc", "--version"]).out)
-        seen = (*seen, Evidence("nvcc of CUDA_HOME", home or "none", f"run {named}/bin/nvcc --version"))
-    if named and home is None:
-        return fail(
-            *seen,
-            fix=Fix("Point CUDA_HOME at a toolkit that exists, or clear it", ("unset CUDA_HOME",), Risk.NONE),
-        )
-    if home and on_path and home != on_path:
-        return fail(
-            *seen, fix=Fix("Make both name one toolkit", ('export PATH="$CUDA_HOME/bin:$PATH"',), Risk.NONE)
-        )
-    if len(versions) > 1:
-        return warn(
-            *seen,
-            reason="several toolkits lie side by side; a build takes the one that PATH or CUDA_HOME names",
-        )
-    return ok(*seen)
-
-
-@check(
     "CUDA-003",
     layer=Layer.CUDA,
     title="LD_LIBRARY_PATH puts no system CUDA before the libraries inside the wheels",
@@ -118,18 +70,35 @@ def one_toolkit(host: Probe) -> Answer:
 )
 def no_shadow(host: Probe) -> Answer:
     """Folders on LD_LIBRARY_PATH that hold CUDA runtime libraries; libcuda itself belongs to the driver."""
-    value = host.env("LD_LIBRARY_PATH")
-    folders = [folder.rstrip("/") for folder in (value or "").split(":") if folder]
-    names = [path.rsplit("/", 1)[1] for folder in folders for path in host.glob(f"{folder}/lib*.so.*")]
-    hits = sorted(name for name in names if SHADOWING.match(name))
+    value = host.env(PATHS)
+    files = [path for found in libraries.on_path(host).values() for path in found]
+    hits = sorted((path for path in files if SHADOWING.match(loader.name(path))), key=loader.name)
     seen = [
-        Evidence("LD_LIBRARY_PATH", value or "not set", "env LD_LIBRARY_PATH"),
+        Evidence(PATHS, value or "not set", f"env {PATHS}"),
         Evidence("CUDA libraries there", len(hits), "glob FOLDER/lib*.so.*"),
     ]
-    if hits:
-        away = Fix("Start the server without it", ("env -u LD_LIBRARY_PATH runbook run",), Risk.NONE)
-        return warn(*seen, Evidence("first", hits[0]), fix=away)
-    return ok(*seen)
+    if not hits:
+        return ok(*seen)
+    parts = [path for path in hits if loader.name(path).startswith(PARTS)]
+    full = sorted(
+        {
+            f"{loader.name(path).split('.')[0]} {version}"
+            for path in parts or hits
+            if (version := loader.version(path))
+        }
+    )
+    seen += [
+        Evidence("first", loader.name(hits[0])),
+        Evidence("versions", " ".join(full[:4]) or "not in the names"),
+        Evidence("taken by torch's own", "cuDNN's parts" if parts else "none: torch loads the wheels' first"),
+    ]
+    return warn(
+        *seen,
+        fix=Fix("Start the server without it", ("env -u LD_LIBRARY_PATH runbook run",), Risk.NONE),
+        reason="cuDNN takes its parts from there"
+        if parts
+        else "a program that does not import torch first gets these",
+    )
 
 
 @check(
@@ -154,7 +123,11 @@ def code_for_card(host: Probe) -> Answer:
     if not caps:
         return unknown("nvidia-smi printed no compute capability (drivers before 510 do not)", seen)
     have = need("machine code for", " ".join(stack.machine_code), stack)
-    missing = [cap for cap in caps if not any(runs_on(code, cap) for code in stack.machine_code)]
+    missing = [
+        cap
+        for cap in caps
+        if not any(tables.code_runs(f"sm_{code.replace('.', '')}", cap) for code in stack.machine_code)
+    ]
     if missing:
         return fail(
             seen,
@@ -167,61 +140,170 @@ def code_for_card(host: Probe) -> Answer:
     return ok(seen, have)
 
 
+def runtimes(host: Probe) -> dict[str, str]:
+    """Who brings which CUDA in the target: the runtime wheels and torch; ``12.8`` of ``12.8.90``."""
+    found = {name: version for name, version in distributions(host).items() if RUNTIME.fullmatch(name)}
+    _, torch = python_env.torch_version(host.read_text(VERSION_FILE))
+    named = ({"torch": torch} if torch else {}) | found
+    return {
+        name: match[0]
+        for name, text in named.items()
+        if (match := re.match(r"\d{1,3}\.\d{1,3}", text, re.ASCII))
+    }
+
+
+def in_force(host: Probe, driver: str) -> str:
+    """The driver version that counts for CUDA: that of a newer cuda-compat library when one is in force, else the driver's."""
+    copies = libraries.libcuda(host)
+    newer = copies[0].version if copies and copies[0].kind == "compat" else None
+    return newer if newer and at_least(newer, driver) else driver
+
+
 @check(
-    "CUDA-005",
+    "CUDA-008",
     layer=Layer.CUDA,
-    title="A C++ compiler is there for kernels that are built at run time",
-    why="torch.compile's CPU code, Triton's launcher and FlashInfer's kernels are compiled on first use.",
-    source=Source("measured: compilers seen at work during a start", "docs/measurements.md", "2026-11-30"),
+    title="The driver serves the CUDA runtime of every wheel that is installed",
+    why="A wheel for CUDA 13 on a driver for CUDA 12 imports, and the first kernel ends in 'driver version is insufficient'.",
+    source=COMPAT,
+    requires=("DRIVER-001",),
+    needs_target=True,
 )
-def compiler(host: Probe) -> Answer:
-    """``g++ --version``; CXX wins when it is set."""
-    named = host.env("CXX") or "g++"
-    ran = host.run([named, "--version"])
-    seen = Evidence(
-        "compiler", None if ran.missing else (ran.out.splitlines() or [""])[0], f"run {named} --version"
+def serves_wheels(host: Probe) -> Answer:
+    """The CUDA of the driver's branch against that of torch and of each runtime wheel, whatever the stack pins."""
+    driver, have = libraries.driver(host), runtimes(host)
+    seen: tuple[Evidence, ...] = (driver,)
+    origin = {"torch": f"read {VERSION_FILE}"}
+    seen += tuple(
+        Evidence(f"runtime of {name}", cuda, origin.get(name, f"glob {DIST_INFO}"))
+        for name, cuda in have.items()
     )
-    if ran.ok:
-        return ok(seen)
-    if named != "g++":
-        return fail(seen, fix=Fix("Point CXX at a compiler that is there, or clear it", ("unset CXX",)))
-    return fail(seen, fix=Fix("Install one", ("sudo apt-get install g++",)))
+    if stack_of(host).device == "cpu":
+        return skip("the stack computes on the CPU", *seen)
+    if not have:
+        return skip("no wheel in the target brings a CUDA runtime", *seen)
+    if driver.value is None:
+        return unknown("the driver named no version", *seen)
+    number = in_force(host, str(driver.value))
+    if number != driver.value:
+        seen = (*seen, Evidence("cuda-compat in force", number, f"env {PATHS}"))
+    return _served(host, have, number, seen)
+
+
+def _served(host: Probe, have: dict[str, str], number: str, seen: tuple[Evidence, ...]) -> Answer:
+    """The verdict for a driver of this number."""
+    served = tables.branch_cuda(number)
+    seen = (
+        *seen,
+        Evidence("driver serves CUDA up to", served or "branch not listed", "tables/driver_branches.json"),
+    )
+    floors = {name: tables.driver_floor(cuda) for name, cuda in have.items()}
+    short = [name for name, floor in floors.items() if floor and not at_least(number, floor)]
+    if short:
+        return _too_old(host, short, have, number, seen)
+    if None in floors.values():
+        return unknown("a runtime is of a CUDA release that no table here lists", *seen)
+    beyond = sorted(
+        {cuda for cuda in have.values() if served and Version(cuda) > Version(served)}, key=Version
+    )
+    if not beyond:
+        return ok(*seen)
+    most = beyond[-1]
+    return warn(
+        *seen,
+        fix=Fix(f"For all of CUDA {most} install driver {tables.shipped_driver(most) or 'of its branch'} or newer", NEW_DRIVER, Risk.REBOOT),
+        reason=f"runs by minor-version compatibility: calls new in {most} fail, and so does code that exists only as PTX of {most} (error 222)",
+    )  # fmt: skip
+
+
+def _too_old(
+    host: Probe, short: list[str], have: dict[str, str], number: str, seen: tuple[Evidence, ...]
+) -> Answer:
+    """A runtime of a newer major release than the driver's; of one that torch does not use only a warning."""
+    name = short[0]
+    floor = tables.driver_floor(have[name])
+    major = have[name].split(".", maxsplit=1)[0]
+    seen = (*seen, Evidence(f"lowest driver for CUDA {major}", floor, "tables/driver_floors.json"))
+    torch = have.get("torch", "").split(".", maxsplit=1)[0]
+    if (
+        "torch" not in short
+        and torch
+        and all(have[each].split(".", maxsplit=1)[0] != torch for each in short)
+    ):
+        return warn(
+            *seen,
+            reason=f"{name} is beyond this driver; torch, built for CUDA {have['torch']}, does not use it",
+        )
+    served = tables.branch_cuda(number)
+    wheels = (
+        f"take wheels for CUDA {served.split('.', maxsplit=1)[0]}"
+        if served
+        else "take wheels for an older CUDA"
+    )
+    classes = {(tables.card(one.name) or {}).get("class") for one in gpus(host)}
+    compat = tables.compat_package(
+        have[name], int(number.split(".", maxsplit=1)[0])
+    ) == "yes" and classes == {"datacenter"}
+    package = f"cuda-compat-{have[name].replace('.', '-')}"
+    extra = f"; on this data-centre card {package} in front of LD_LIBRARY_PATH serves too" if compat else ""
+    return fail(
+        *seen,
+        fix=Fix(
+            f"Install driver {floor} or newer, or {wheels} (runbook run 03_python){extra}",
+            NEW_DRIVER,
+            Risk.REBOOT,
+        ),
+        reason=f"CUDA {major} wheel on a driver for CUDA {served or 'of an older release'}",
+    )
 
 
 @check(
-    "CUDA-006",
+    "CUDA-009",
     layer=Layer.CUDA,
-    title="nvcc is there where the planned command has kernels compiled with it, or the plan needs none",
-    why="FlashInfer compiles its gated-delta-net kernels at the first start: minutes of silence, or an error without nvcc.",
+    title="The three CUDA numbers of this machine go together",
+    why="nvidia-smi's CUDA Version is what the driver serves, not a toolkit; code built by a newer toolkit may not run here.",
     source=Source(
-        "measured on an H200: 335 s of compiling before the port was bound",
-        "docs/measurements.md",
+        "CUDA compatibility: application considerations",
+        "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
         "2026-11-30",
     ),
+    requires=("DRIVER-001",),
 )
-def nvcc_for_jit(host: Probe) -> Answer:
-    """The compiler only matters where a GPU stack is planned without Triton's kernels for the prefill."""
-    if not has_nvidia_gpu(host):
-        return skip(NO_GPU)
-    stack = stack_of(host)
-    if stack.device != "cuda":
-        return skip("the stack computes on the CPU")
+def three_numbers(host: Probe) -> Answer:
+    """Driver, runtime in the wheels and toolkit on PATH side by side; only a toolkit beyond the driver is worth a warning."""
+    driver = libraries.driver(host)
+    served = tables.branch_cuda(str(driver.value)) if driver.value else None
+    have = runtimes(host) if host.has_target else {}
     ran = host.run(["nvcc", "--version"])
-    planned = next((one.value for one in launch.flags(stack) if one.flag == "--gdn-prefill-backend"), "auto")
+    toolkit = None if ran.missing else nvidia.nvcc(ran.out)
     seen = (
-        Evidence("nvcc", "none" if ran.missing else nvidia.nvcc(ran.out), "run nvcc --version"),
-        need("--gdn-prefill-backend", planned, stack),
+        driver,
+        Evidence("1 driver serves up to", served or "not listed", "tables/driver_branches.json"),
+        Evidence(
+            "2 runtime in the wheels", " ".join(sorted(set(have.values()))) or "no wheel", f"glob {DIST_INFO}"
+        ),
+        Evidence("3 toolkit on PATH", "none" if ran.missing else toolkit, "run nvcc --version"),
     )
-    if planned == "triton" or ran.ok:
+    if driver.value is None:
+        return unknown("the driver named no version", *seen)
+    if ran.missing:
         return ok(*seen)
+    if served is None or toolkit is None:
+        return unknown("the driver's branch is in no table here, or nvcc named no release", *seen)
+    if Version(toolkit) <= Version(served):
+        return ok(*seen)
+    same_major = Version(toolkit).major == Version(served).major
+    why = f"PTX made by {toolkit} does not compile on this driver (error 222); machine code for the card does run"
     return warn(
         *seen,
         fix=Fix(
-            "Plan Triton's kernels, which need a C compiler only",
-            ("--gdn-prefill-backend triton",),
-            Risk.NONE,
+            f"Build with a toolkit up to {served}, or install the driver of CUDA {toolkit}",
+            NEW_DRIVER,
+            Risk.REBOOT,
         ),
+        reason=why
+        if same_major
+        else f"nothing built by {toolkit} starts on a driver for CUDA {served} (error 35)",
     )
 
 
-CHECKS = (driver_floor, one_toolkit, no_shadow, code_for_card, compiler, nvcc_for_jit)
+CHECKS = (driver_floor, no_shadow, code_for_card, serves_wheels, three_numbers)

@@ -1,8 +1,12 @@
 """TORCH: which torch is installed, whether it loads, sees what the machine has, and computes right."""
 
+import re
+
 from packaging.version import Version
 
+from runbook.checks.limits import cores
 from runbook.checks.readings import DIST_INFO, NO_GPU, distributions, need, stack_of
+from runbook.checks.torch_cause import LOOK, VISIBLE, answers, cause
 from runbook.model import (
     Answer,
     Cost,
@@ -19,11 +23,13 @@ from runbook.model import (
     warn,
 )
 from runbook.parse import python_env
-from runbook.parse.numbers import whole
 from runbook.pins import has_nvidia_gpu
 from runbook.probe import Probe
 
+FACTS = "inside torch_facts"
 VERSION_FILE = "{site}/torch/version.py"
+# Variables by which installers are sent to another index.
+INDEXES = ("UV_TORCH_BACKEND", "UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 NO_TORCH = "torch is not installed in the target"
 REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 # Largest error of a 256 x 256 product of standard normal numbers, relative to the largest entry of the float64 product.
@@ -66,17 +72,41 @@ def pinned(host: Probe) -> Answer:
     needs_target=True,
 )
 def built_for(host: Probe) -> Answer:
-    """The CUDA version and the local tag in torch/version.py."""
+    """The CUDA version and the local tag in torch/version.py, against each other and against the package's own version."""
     version, cuda = python_env.torch_version(host.read_text(VERSION_FILE))
     if version is None:
         return skip(NO_TORCH)
+    package = distributions(host).get("torch")
     seen = (
         Evidence("built for CUDA", cuda or "none", f"read {VERSION_FILE}"),
         Evidence("torch", version, f"read {VERSION_FILE}"),
+        Evidence("package", package or "none", f"glob {DIST_INFO}"),
     )
-    if stack_of(host).device == "cpu":
+    if package and package.split("+")[0] != version.split("+")[0]:
+        return fail(
+            *seen, fix=REBUILD, reason="the files of two torches are mixed: package and version.py differ"
+        )
+    tag = version.partition("+")[2]
+    if cuda and re.fullmatch(r"cu\d{2,3}|cpu", tag) and tag != f"cu{cuda.replace('.', '')}":
+        return fail(
+            *seen,
+            fix=REBUILD,
+            reason=f"the tag says {tag}, the build says CUDA {cuda}: files of two builds are mixed",
+        )
+    if stack_of(host).device == "cpu" or cuda:
         return ok(*seen)
-    return ok(*seen) if cuda else fail(*seen, fix=REBUILD)
+    return fail(*seen, fix=REBUILD, reason=how_it_came(host, package or ""))
+
+
+def how_it_came(host: Probe, package: str) -> str:
+    """Where a CPU build comes from: an index of CPU builds leaves its tag in the package's version."""
+    named = [f"{name} is set" for name in INDEXES if host.env(name)]
+    where = f" ({', '.join(named)})" if named else ""
+    if package.endswith("+cpu"):
+        return (
+            f"it came from an index of CPU builds{where}; a +cpu version satisfies every pin on the plain one"
+        )
+    return f"the index has no CUDA build for this platform, or it was built here{where}"
 
 
 @check(
@@ -128,7 +158,13 @@ def loads(host: Probe) -> Answer:
         return skip(NO_TORCH)
     facts = host.inside("torch_facts")
     if "error" in facts:
-        return fail(Evidence("error", str(facts["error"]), "inside torch_facts"), fix=REBUILD)
+        error = str(facts["error"])
+        why = (
+            "a setting of the allocator that cannot be parsed does this too: see TORCH-012"
+            if "SIGABRT" in error
+            else ""
+        )
+        return fail(Evidence("error", error, FACTS), fix=REBUILD, reason=why)
     return ok(
         Evidence("torch", facts["version"], "inside torch_facts"),
         Evidence("import (s)", facts["import_s"], "inside torch_facts"),
@@ -146,29 +182,29 @@ def loads(host: Probe) -> Answer:
     requires=("TORCH-004",),
 )
 def sees_gpus(host: Probe) -> Answer:
-    """device_count and, when it is 0, what torch.cuda.init() says."""
-    facts = host.inside("torch_facts")
+    """The count of torch against the device nodes and, when it sees none, the one cause of it."""
+    facts, nodes = host.inside("torch_facts"), host.glob("/dev/nvidia[0-9]*")
     seen = [
-        Evidence("GPUs torch sees", facts["gpus"], "inside torch_facts"),
-        Evidence("is_available", facts["available"], "inside torch_facts"),
+        Evidence("GPUs torch sees", facts["gpus"], FACTS),
+        Evidence("is_available", facts["available"], FACTS),
+        Evidence("device nodes", len(nodes), "glob /dev/nvidia[0-9]*"),
     ]
-    if not has_nvidia_gpu(host):
-        return (
-            skip(NO_GPU, *seen)
-            if facts["gpus"] == 0
-            else unknown("torch sees a GPU and /dev has none", *seen)
-        )
-    if facts["available"] and facts["gpus"]:
+    if not nodes:
+        if facts["gpus"] == 0:
+            return skip(NO_GPU, *seen)
+        return unknown("torch sees a GPU and /dev has none", *seen)
+    if facts["available"] and facts["gpus"] and not facts["init_error"]:
+        if facts["gpus"] < len(nodes) and host.env(VISIBLE) is None:
+            return warn(
+                *seen, fix=LOOK, reason=f"fewer than there are device nodes, and {VISIBLE} is not set"
+            )
         return ok(*seen)
-    seen.append(Evidence("torch.cuda.init()", facts["init_error"], "inside torch_facts"))
     if stack_of(host).device == "cpu":
         return skip("the stack computes on the CPU", *seen)
-    return fail(
-        *seen,
-        fix=Fix(
-            "Read page 02: driver, CUDA_VISIBLE_DEVICES, libraries", ("runbook check DRIVER CUDA",), Risk.NONE
-        ),
-    )
+    why, fix = cause(host, facts)
+    seen += [Evidence("cause", why, FACTS), Evidence("torch.cuda.init()", facts["init_error"], FACTS)]
+    seen += [Evidence(name, value, FACTS) for name, value in answers(facts)]
+    return fail(*seen, fix=fix)
 
 
 @check(
@@ -195,11 +231,14 @@ def right(host: Probe) -> Answer:
         return fail(
             Evidence("error", str(facts["error"]), f"inside torch_matmul device={device}"), fix=REBUILD
         )
-    seen = [
-        Evidence(f"{name} error", facts["errors"][name], f"inside torch_matmul device={device}")
-        for name in TOLERANCE
-    ]
-    wrong = [name for name, most in TOLERANCE.items() if not facts["errors"][name] <= most]
+    asked = f"inside torch_matmul device={device}"
+    figures = {name: facts["errors"][name] for name in TOLERANCE}
+    limits = dict(TOLERANCE)
+    if "convolution" in facts:
+        figures["convolution"], limits["convolution"] = facts["convolution"], TOLERANCE["float32"]
+    seen = [Evidence(f"{name} error", figure, asked) for name, figure in figures.items()]
+    seen.append(Evidence("float32 products", facts.get("float32_precision", "not said"), asked))
+    wrong = [name for name, most in limits.items() if not figures[name] <= most]
     if wrong:
         return fail(
             *seen,
@@ -226,14 +265,23 @@ def right(host: Probe) -> Answer:
     requires=("TORCH-004",),
 )
 def threads(host: Probe) -> Answer:
-    """torch.get_num_threads() against nproc."""
-    cores = whole(host.run(["nproc"]).out)
+    """torch.get_num_threads() against the cores the kernel lets this process use (nproc would obey OMP_NUM_THREADS too)."""
+    usable = cores(host)
     have = host.inside("torch_facts")["threads"]
-    seen = (Evidence("threads", have, "inside torch_facts"), Evidence("usable cores", cores, "run nproc"))
-    if cores is None:
-        return unknown("nproc gave no number", *seen)
-    if have > cores:
-        return warn(*seen, fix=Fix("Say how many", (f"export OMP_NUM_THREADS={cores}",), Risk.NONE))
+    seen = (
+        Evidence("threads", have, FACTS),
+        Evidence("usable cores", usable.allowed, usable.origin_allowed),
+        Evidence(
+            "CPU quota",
+            usable.quota if usable.quota is not None else "none" if usable.quota_known else None,
+            usable.origin_quota,
+        ),
+    )
+    if usable.allowed is None:
+        return unknown("the list of allowed cores could not be read", *seen)
+    most = max(1, int(min(usable.allowed, usable.quota or usable.allowed)))
+    if have > most:
+        return warn(*seen, fix=Fix("Say how many", (f"export OMP_NUM_THREADS={most}",), Risk.NONE))
     return ok(*seen)
 
 
