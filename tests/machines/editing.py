@@ -40,7 +40,7 @@ class Edited:
     """An edited copy. ``answers`` maps a question to its new answer, or to a function from the parent's text to it.
 
     ``turns`` names every verdict that differs from the parent's and did not become a skip; the check that finds the
-    cause must be among them.
+    cause must be among them. Without ``target`` the copy has no environment: readings from inside would not fit the edit.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Edited:
     edits: tuple[str, ...]
     answers: Mapping[str, Change]
     turns: Mapping[str, Verdict] = field(default_factory=dict)
+    target: bool = True
 
 
 def replaced(*pairs: tuple[str, str]) -> Callable[[str], str]:
@@ -91,8 +92,8 @@ def write(one: Edited, machines: Path = MACHINES) -> Path:
         keep(folder, ask, one.stack, said.text, suffix, **extra)
     about: dict[str, Any] = {"name": one.name, "what": one.what, "recorded": parent.recorded}
     about |= {"edited_from": one.parent, "edits": list(one.edits)}
-    if one.stack in parent.stacks:
-        about["stacks"] = [one.stack]
+    if not one.target or one.stack in parent.stacks:
+        about["stacks"] = [one.stack] if one.target else []
     describe(folder, about)
     return folder
 

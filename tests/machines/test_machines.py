@@ -24,7 +24,9 @@ EDITED = BY_HAND | {one.name: (one.stack, dict(one.turns)) for one in TABLES}
 SHOWN = (Layer.HOST, Layer.DRIVER, Layer.CUDA, Layer.PY, Layer.TORCH, Layer.FLASH, Layer.ARCH, Layer.ABI, Layer.VLLM)  # fmt: skip
 # Checks of those layers that no recording shows so, each with the reason.
 NEVER_OK: dict[str, str] = {}
-NEVER_FAILING: dict[str, str] = {}
+NEVER_FAILING: dict[str, str] = {
+    "CUDA-006": "every stack plans Triton's kernels; what its manifest says is no reading (cases_cuda has the row)"
+}
 
 
 def test_every_edited_machine_is_here() -> None:
@@ -65,7 +67,7 @@ def test_no_check_breaks_on_a_real_machine(name: str) -> None:
 def test_each_check_has_a_recorded_machine_where_it_is_ok_and_one_where_it_fails() -> None:
     seen: dict[str, set[Verdict]] = defaultdict(set)
     for name in names():
-        for stack in load(name).stacks:
+        for stack in load(name).stacks or (EDITED[name][0],):
             for ident, verdict in verdicts(name, stack).items():
                 seen[ident].add(verdict)
     mine = [one.id for one in ALL if one.layer in SHOWN]
