@@ -1,4 +1,4 @@
-"""The command line: run, check, explain, record, stop, lab, clean.
+"""The command line: run, check, explain, arch, abi, collect, record, stop, lab, clean.
 
 Imports that cost time are made by the command that needs them: ``runbook check`` is asked often and must be quick.
 """
@@ -38,6 +38,13 @@ class Format(str, Enum):
     TEXT = "text"
     JSON = "json"
     JUNIT = "junit"
+
+
+class TableFormat(str, Enum):
+    """How a table is printed."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 MachineOption = Annotated[
@@ -132,9 +139,22 @@ def run(
     if record:
         from runbook.probes.record import finish
 
-        finish(record.resolve(), tuple(dict.fromkeys(step.stack for step in asked.steps)))
+        stacks = tuple(dict.fromkeys(step.stack for step in asked.steps))
+        _record_rest(stacks, target)
+        finish(record.resolve(), stacks)
     typer.echo(str(folder))
     raise typer.Exit(code)
+
+
+def _record_rest(stacks: Sequence[str], target: str) -> None:
+    """Put what ``collect`` asks besides the pages, and what a check could not ask before the target was built."""
+    from runbook import collect, connect
+    from runbook.checks import ALL
+
+    for stack in stacks:
+        host = connect.cached(connect.probe("live", stack, target, _workspace()))
+        engine.run(engine.select(ALL, [], Cost.INSIDE), ALL, host)
+        collect.report(host, "recorded")
 
 
 def _walk_with_progress(
@@ -205,7 +225,8 @@ def check(
 ) -> None:
     """Judge this machine (or a recorded one) without changing anything; by default from files and quick commands only."""
     from runbook import connect
-    from runbook.checks import ALL, BY_ID
+    from runbook.checks import ALL, BY_ID, python_env
+    from runbook.parse import binaries
 
     chosen = engine.select(ALL, names or [], cost)
     if list_:
@@ -225,7 +246,10 @@ def check(
         if text and (whole or one.verdict in NOT_WELL):
             typer.echo(report.text(one))
 
-    findings = engine.run(chosen, ALL, connect.cached(host), waive=waive or [], seen=seen)
+    cached = connect.cached(host)
+    if host.machine == "live" and host.has_target and not names:
+        cached.ahead((binaries.ARGV, python_env.PIP_CHECK))
+    findings = engine.run(chosen, ALL, cached, waive=waive or [], seen=seen)
     if text:
         if not whole:
             typer.echo("\n" + report.by_layer(findings))
@@ -252,6 +276,155 @@ def explain(
 
 
 @app.command(epilog=EPILOG)
+def arch(
+    wheels: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Wheels to look into before they are installed, instead of an environment.",
+            metavar="[WHEEL]...",
+        ),
+    ] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME",
+            help='A card, as "RTX 4090" or sm_120; may be given several times. Default: those in this machine.',
+        ),
+    ] = None,
+    target: TargetOption = "",
+    stack: StackOption = "auto",
+    machine: MachineOption = "auto",
+    format_: Annotated[
+        TableFormat, typer.Option("--format", help="How the table is printed.")
+    ] = TableFormat.TEXT,
+) -> None:
+    """Show which GPUs each installed library has machine code for: native, ptx-jit or none. Exit code 1: torch or vLLM has none."""
+    from runbook import arch as arching
+    from runbook import connect
+
+    if wheels and (target or stack != "auto"):
+        raise BadParameter("wheels beside --target or --stack", "one of the two", "leave the other out")
+    host = connect.cached(connect.probe(machine, stack, target, _workspace()))
+    asked = arching.cards(host, gpu or [])
+    files = arching.of_wheels(wheels) if wheels else arching.of_target(host)
+    if format_ is TableFormat.JSON:
+        typer.echo(arching.as_json(files, asked), nl=False)
+    else:
+        if not wheels and (banner := connect.banner(host.host)):
+            typer.echo(report.wrapped(banner))
+        typer.echo(arching.as_text(files, asked), nl=False)
+    raise typer.Exit(arching.exit_code(files, asked, whole=not wheels))
+
+
+@app.command(epilog=EPILOG)
+def abi(
+    wheels: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Wheels to judge against the target's torch before they are installed; nothing in the target changes.",
+            metavar="[WHEEL]...",
+        ),
+    ] = None,
+    target: TargetOption = "",
+    stack: StackOption = "auto",
+    machine: MachineOption = "auto",
+    format_: Annotated[
+        TableFormat, typer.Option("--format", help="How the table is printed.")
+    ] = TableFormat.TEXT,
+) -> None:
+    """Show which libraries and symbols each extension lacks, as the loader would find them. Exit code 1: something is missing."""
+    from runbook import abi as auditing
+    from runbook import connect
+
+    host = connect.probe(machine, stack, target, _workspace())
+    found = auditing.of_wheels(host, wheels) if wheels else auditing.of_target(host)
+    if format_ is TableFormat.JSON:
+        typer.echo(auditing.as_json(found), nl=False)
+    else:
+        if banner := connect.banner(host):
+            typer.echo(report.wrapped(banner))
+        typer.echo(auditing.as_text(found), nl=False)
+    raise typer.Exit(auditing.exit_code(found))
+
+
+@app.command(epilog=EPILOG)
+def collect(
+    target: TargetOption = "",
+    stack: StackOption = "auto",
+    machine: MachineOption = "auto",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the report into this file instead of printing it.")
+    ] = None,
+) -> None:
+    """Print the report that vLLM's bug form asks for, without importing torch or vLLM. Default: the stack's environment, else the first python on PATH."""
+    from runbook import collect as collecting
+    from runbook import connect, pins
+
+    work = _workspace()
+    host = connect.probe(machine, stack, target, work)
+    chosen = "named by --target" if target else f"target of the stack {host.stack}"
+    if not host.has_target and stack == "auto":
+        others = [connect.probe(machine, name, "", work) for name in pins.stacks_for(host)]
+        host = next((one for one in others if one.has_target), host)
+        chosen = f"target of the stack {host.stack}"
+        live = connect.machine_in_force(machine) == "live"
+        found = collecting.first_on_path(os.environ.get("PATH", ""), sys.prefix) if live else ""
+        if found and not host.has_target:
+            host = connect.probe(machine, stack, found, work)
+            chosen = "first on PATH; no target of a stack is built; --target names another"
+    elif not host.has_target:
+        chosen = f"the target of the stack {host.stack} is not built"
+    banner = connect.banner(host)
+    text = (report.wrapped(banner) + "\n" if banner else "") + collecting.report(connect.cached(host), chosen)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as why:
+        raise BadParameter(
+            f"--out {out}: {why.strerror}", "a file that can be written", "name another"
+        ) from why
+
+
+@app.command(
+    epilog=EPILOG, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def flags(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMMAND...", help="vllm serve MODEL --flags, the module form, or flags alone."
+        ),
+    ],
+    target: TargetOption = "",
+    stack: StackOption = "auto",
+    installed: Annotated[
+        bool,
+        typer.Option(
+            "--installed", help="Ask the installed parser (about 10 s) even where its list is shipped."
+        ),
+    ] = False,
+    format_: Annotated[
+        TableFormat, typer.Option("--format", help="How they are printed.")
+    ] = TableFormat.TEXT,
+) -> None:
+    """Say of each flag of a vLLM command whether a release takes it: ok, default, unknown, removed, renamed, value. Exit code 1: vLLM refuses."""
+    from runbook import connect
+    from runbook import flags as judging
+
+    asked, about = judging.with_config(judging.command(words))
+    host = connect.cached(connect.probe("live", stack, target, _workspace()))
+    by = judging.options(host, named_stack=stack != "auto" and not target, installed=installed)
+    found = judging.judged(asked, by)
+    said = (*about, *judging.notes(asked, by.version))
+    show = judging.as_json if format_ is TableFormat.JSON else judging.as_text
+    typer.echo(show(found, by, said), nl=False)
+    raise typer.Exit(judging.exit_code(found))
+
+
+@app.command(epilog=EPILOG)
 def record(
     out: Annotated[
         Path,
@@ -266,7 +439,7 @@ def record(
     stack: StackOption = "auto",
 ) -> None:
     """Ask this machine what the checks ask and write the answers down, redacted, as a machine that can be replayed."""
-    from runbook import connect, notebooks
+    from runbook import collect, connect, notebooks
     from runbook.checks import ALL
     from runbook.probes import questions
     from runbook.probes.record import finish
@@ -277,6 +450,7 @@ def record(
     host = connect.probe("live", stack, target, _workspace())
     cached = connect.cached(host)
     findings = engine.run(engine.select(ALL, [], cost), ALL, cached)
+    collect.report(cached, "recorded")
     for question in notebooks.looks():
         if questions.cost(question).within(cost):
             questions.ask(cached, question)

@@ -128,8 +128,14 @@ def sha256(path: Path) -> str:
 
 
 def has_nvidia_gpu(host: Probe) -> bool:
-    """True when the machine has an NVIDIA device node; the driver makes one per GPU."""
-    return bool(host.glob("/dev/nvidia[0-9]*"))
+    """True when the machine has an NVIDIA device node; the driver makes one per GPU.
+
+    Under Windows' Linux cards come through /dev/dxg instead, and NVIDIA's libraries through a folder of Windows'
+    driver (https://docs.nvidia.com/cuda/wsl-user-guide/).
+    """
+    if host.glob("/dev/nvidia[0-9]*"):
+        return True
+    return bool(host.glob("/dev/dxg") and host.glob("/usr/lib/wsl/lib/libcuda.so.1"))
 
 
 def stacks_for(host: Probe) -> tuple[str, ...]:

@@ -380,9 +380,7 @@ def _write_reports(walk: Walk, out: Path, states: Mapping[str, str]) -> int:
             }
         )
     rows = [row for each in pages for row in each["rows"]]
-    write_whole(
-        out / "findings.json", json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    )
+    write_whole(out / "findings.json", json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     write_whole(out / "junit.xml", report.junit_text(rows))
     codes = {EXIT_BY_STATE[state] for state in states.values()}
     codes |= {{"fail": 1, "unknown": 3}.get(row["verdict"], 0) for row in rows}

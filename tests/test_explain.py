@@ -16,9 +16,10 @@ import pytest
 
 from runbook import pins, report
 from runbook.checks import ALL, BY_ID
+from runbook.checks.gpu_readings import PEERS
 from runbook.errors import NotRecorded
 from runbook.model import Check
-from runbook.parse import nvidia
+from runbook.parse import binaries, kernel_log, nvidia, nvidia_xml
 from runbook.probe import Ran, Reply
 from runbook.probes import questions, replay
 
@@ -49,8 +50,38 @@ IDS = [one.id for one in ALL]
 # What a variable on a page stands for, in the words of a probe.
 VARIABLES = ("own", "work", "disk", "python", "site", "prefix", "model", "port", "home", "stack")
 # How a page writes what a check builds from a variable of the machine; of a list of folders, one at a time.
-ENVIRONMENT = {"CUDA_HOME": "$CUDA_HOME", "CXX": "$CXX", "LD_LIBRARY_PATH": "$folder"}
+ENVIRONMENT = {
+    "CUDA_HOME": "$CUDA_HOME",
+    "CC": "$CC",
+    "CXX": "$CXX",
+    "LD_LIBRARY_PATH": "$folder",
+    "PYTHONPATH": "$folder",
+}
 CONFIG = '{"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {}}'
+
+
+# A machine with one control group hierarchy a controller, and one with a single hierarchy.
+MOUNTINFO = (
+    "".join(
+        f"35 31 0:3 / /sys/fs/cgroup/{name} rw - cgroup cgroup rw,{name}\n"
+        for name in ("cpu", "memory", "pids")
+    ),
+    "38 31 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+)
+
+
+# Two cards without NVLink on a machine with an IOMMU, and one that was cut up.
+SMI_XML = tuple(
+    f"<nvidia_smi_log><attached_gpus>2</attached_gpus>{card * 2}</nvidia_smi_log>"
+    for card in (
+        "<gpu><product_name>a</product_name></gpu>",
+        "<gpu><mig_mode><current_mig>Enabled</current_mig></mig_mode><mig_devices><mig_device/></mig_devices></gpu>",
+    )
+)
+
+
+# A vLLM of PTX alone, so that the driver's age matters.
+CODE = '{"files": [{"file": "vllm/_C.abi3.so", "sass": [], "ptx": ["compute_80"], "isa": {"compute_80": "8.8"}}], "links": {}}'
 
 
 class Asked:
@@ -72,7 +103,13 @@ class Asked:
         says = {
             ("{own}/python", "-V"): "Python 3.9.2" if self.amiss else "Python 3.12.1",
             tuple(nvidia.ARGV): gpu_row,
+            tuple(binaries.ARGV): CODE,
+            tuple(nvidia_xml.ARGV): SMI_XML[self.amiss] if self.gpu else "",
+            tuple(PEERS): " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n",
+            tuple(kernel_log.DMESG): "[    0.000000] NVRM: GPU 0000:00:06.0: RmInitAdapter failed!\n"
+            * self.gpu,
             ("nproc",): "2",
+            ("sh", "-c", "command -v nvcc"): "/usr/local/cuda/bin/nvcc",
         }
         return Ran(
             tuple(argv), 0, says.get(tuple(argv), "release 13.0"), "", missing=argv[0].startswith("python3")
@@ -85,6 +122,11 @@ class Asked:
             "{work}/jobs/server.json": '{"name": "server", "pid": 1}',
             "{prefix}/pyvenv.cfg": "version_info = 3.12.1",
             "/proc/meminfo": "MemAvailable: 20000000 kB",
+            "/proc/self/cgroup": "0::/a\n" if self.amiss else "4:memory:/a\n3:pids:/\n1:cpu:/\n",
+            "/proc/self/mountinfo": MOUNTINFO[self.amiss],
+            "/proc/version": f"Linux version 6.8.0{'-microsoft-standard-WSL2' * self.amiss} (a@b)",
+            "/proc/bus/pci/devices": f"0030\t10de2335{chr(9) * 16}" if self.gpu else None,
+            "/proc/sys/vm/overcommit_memory": "2" if self.amiss else "0",
         }.get(path)
 
     def glob(self, pattern: str) -> tuple[str, ...]:
@@ -94,6 +136,10 @@ class Asked:
         if pattern == "{site}/*.dist-info":
             stack = pins.stack(self.stack)
             return (f"{{site}}/{stack.distribution.replace('-', '_')}-{stack.vllm}.dist-info",)
+        if pattern in ("{site}/vllm/__init__.py", "{site}/flash_attn"):
+            return (pattern,)
+        if pattern == "{site}/*.pth":
+            return ("{site}/__editable__.vllm-0.19.2.pth",)
         return ("{work}/jobs/server.json",) if pattern == "{work}/jobs/*.json" else ()
 
     def env(self, name: str) -> str | None:
@@ -148,6 +194,10 @@ def hosts() -> list[Any]:
     return made_up
 
 
+# How a machine without a node of a card is told from one under Windows; asked to choose the stack. HOST-011 teaches it.
+FOR_THE_STACK = {"glob /dev/dxg", "glob /usr/lib/wsl/lib/libcuda.so.1"}
+
+
 def asked(check: Check) -> set[str]:
     """The questions of a check over all hosts. An answer the judge cannot use ends it early on that host only."""
     found: set[str] = set()
@@ -156,7 +206,7 @@ def asked(check: Check) -> set[str]:
             check.judge(host)
         stack = host.stack or "no-stack"
         found |= {question.replace(f"/{stack}/", "/{stack}/") for question in host.questions}
-    return found
+    return found - FOR_THE_STACK
 
 
 def text_of(ident: str) -> str:

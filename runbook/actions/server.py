@@ -92,7 +92,7 @@ class StartServer:
 
     def _start(self, wanted: dict[str, str]) -> Job:
         port = free_port()
-        env = target_env(self.ctx.work, self.ctx.stack.name)
+        env = target_env(self.ctx.work, self.ctx.stack.name, self.ctx.python)
         env.update({one.name: one.value for one in launch.variables(self.ctx.stack)})
         env["VLLM_API_KEY"] = api_key(self.ctx.work.jobs)
         # Our own files are local; a server that tries a hub first waits for a time-out on a closed network.

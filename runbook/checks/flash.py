@@ -1,6 +1,16 @@
-"""FLASH: which attention kernels vLLM brings itself, whether a separate flash-attn is in the way, and correct attention."""
+"""FLASH: which attention kernels vLLM brings itself, and whether attention is right. ``flash_stray`` is about others."""
 
-from runbook.checks.readings import DIST_INFO, GPU_QUESTION, NO_GPU, distributions, gpus, stack_of
+from runbook import tables
+from runbook.checks.readings import (
+    BINARIES,
+    DIST_INFO,
+    GPU_QUESTION,
+    NO_GPU,
+    binaries,
+    distributions,
+    gpus,
+    stack_of,
+)
 from runbook.model import (
     Answer,
     Cost,
@@ -16,9 +26,13 @@ from runbook.model import (
     unknown,
     warn,
 )
+from runbook.parse import attention
+from runbook.parse.attention import Flash
+from runbook.parse.binaries import Binary
 from runbook.pins import has_nvidia_gpu
 from runbook.probe import Probe
 
+QWEN_HEAD = 256  # size of an attention head in every Qwen3.5 (facts of the checkpoints' config.json)
 BUNDLED = "{site}/vllm/vllm_flash_attn/*.so"
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
@@ -39,10 +53,12 @@ def bundled(host: Probe) -> Answer:
     """Extension files under vllm/vllm_flash_attn; a CPU build has none and uses its own CPU attention."""
     stack = stack_of(host)
     found = [path.rsplit("/", 1)[1] for path in host.glob(BUNDLED)]
-    seen = (
+    seen: tuple[Evidence, ...] = (
         Evidence("bundled files", " ".join(found) or "none", f"glob {BUNDLED}"),
         Evidence("stack computes on", stack.device, f"stacks/{stack.name}/manifest.toml"),
     )
+    code = {one.file.rsplit("/", 1)[1]: one for one in binaries(host) or () if "vllm_flash_attn/" in one.file}
+    seen += tuple(Evidence(name, _code(code[name]), BINARIES) for name in found if name in code)
     if stack.flash_attn == "bundled" and not found:
         return fail(
             *seen,
@@ -57,7 +73,7 @@ def bundled(host: Probe) -> Answer:
     "FLASH-002",
     layer=Layer.FLASH,
     title="No separate flash-attn is installed beside vLLM's own",
-    why="A package built against another torch breaks imports that try it, and serving never uses it.",
+    why="Serving on CUDA computes nothing with it, but each rotary layer imports it: one that does not load ends the start.",
     source=Source(
         "flash-attention issue 1644: undefined symbol after a torch upgrade",
         "https://github.com/Dao-AILab/flash-attention/issues/1644",
@@ -66,7 +82,7 @@ def bundled(host: Probe) -> Answer:
     needs_target=True,
 )
 def no_stray(host: Probe) -> Answer:
-    """Distributions named flash-attn*."""
+    """Distributions named flash-attn*; FLASH-005 says what vLLM does with one."""
     if not distributions(host):
         return unknown("no package at all was found in the target, so nothing can be said of one")
     found = {name: version for name, version in distributions(host).items() if name.startswith("flash-attn")}
@@ -127,33 +143,82 @@ def right(host: Probe) -> Answer:
 @check(
     "FLASH-004",
     layer=Layer.FLASH,
-    title="The card's generation has a flash-attention of its own in the wheel",
-    why="Version 3 is for 9.0 only; 8.x runs version 2; other cards compile version 2's PTX at first use.",
+    title="The flash attention that vLLM picks for this card has machine code for it",
+    why="Version 3 is for 9.x; 8.x runs version 2; later cards make theirs of version 2's PTX at first use.",
     source=Source(
-        "measured: code in vLLM 0.19.1's files, read with cuobjdump", "docs/measurements.md", "2026-11-30"
+        "vLLM 0.19.1: get_flash_attn_version",
+        "https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/v1/attention/backends/fa_utils.py",
+        "2026-11-30",
     ),
     requires=("DRIVER-002",),
+    needs_target=True,
 )
 def generation(host: Probe) -> Answer:
-    """Compute capability to flash-attention version, as the files of the 0.19.1 wheel allow."""
-    if stack_of(host).device != "cuda":
+    """The version by capability and head size, as vLLM chooses it, and what its file holds for the card."""
+    stack = stack_of(host)
+    if stack.device != "cuda":
         return skip("the stack computes on the CPU")
-    caps = sorted({one.compute_cap for one in gpus(host) if one.compute_cap})
-    if not caps:
-        return unknown(NO_GPU)
-    by_cap = {cap: _version_for(cap) for cap in caps}
-    seen = [Evidence(f"compute capability {cap}", version, GPU_QUESTION) for cap, version in by_cap.items()]
-    if all(version in ("FA2", "FA3") for version in by_cap.values()):
+    version = distributions(host).get(stack.distribution, "")
+    caps = sorted({one.compute_cap for one in gpus(host) if one.compute_cap}, key=attention.split)
+    picked = {cap: attention.flash_version(version, cap, QWEN_HEAD) for cap in caps}
+    if not caps or None in picked.values():
+        why = (
+            f"which flash attention vLLM {version or '(not found)'} picks"
+            if caps
+            else "the compute capability"
+        )
+        return unknown(f"{why} is not on record; nvidia-smi before 510 prints no capability")
+    files = binaries(host)
+    seen: list[Evidence] = []
+    states = {cap: _state(one, cap, version, files) for cap, one in picked.items() if one}
+    for cap, one in picked.items():
+        if one:
+            seen.append(Evidence(f"flash attention on {cap}", _told(one, states[cap]), GPU_QUESTION))
+            seen.append(Evidence(f"because ({cap})", _why(one, states[cap], version), one.source))
+    seen.append(Evidence("libraries read", None if files is None else len(files), BINARIES))
+    return _judged(set(states.values()), seen)
+
+
+def _judged(states: set[str | None], seen: list[Evidence]) -> Answer:
+    if None in states:
+        return unknown("the file of that version could not be read", *seen)
+    if tables.NONE in states:
+        fix = Fix("Install the GPU wheel of vLLM again", ("runbook run 03_python",), Risk.REBUILD)
+        return fail(
+            *seen, fix=fix, reason="the file it would use is not there, or holds nothing for the card"
+        )
+    if states <= {tables.NATIVE}:
         return ok(*seen)
-    return warn(*seen, reason="its first use compiles PTX, or another attention backend is taken")
+    return warn(*seen, reason="its first use compiles PTX, or another backend is taken (VLLM-010 says which)")
 
 
-def _version_for(cap: str) -> str:
-    major = int(cap.split(".", maxsplit=1)[0])
-    ampere, hopper = 8, 9
-    if major < ampere:
+def _state(picked: Flash, cap: str, version: str, files: tuple[Binary, ...] | None) -> str | None:
+    """How the file of a version serves a card; "" where vLLM takes none there; None when it could not be read."""
+    if not attention.takes_flash(version, cap):
+        return ""
+    if files is None:
+        return None
+    one = next((one for one in files if one.file == picked.file), None)
+    if one is not None and one.problem:
+        return None
+    return tables.coverage(list(one.sass), list(one.ptx), cap) if one else tables.NONE
+
+
+def _told(picked: Flash, state: str | None) -> str:
+    if state == "":
         return "none: another backend"
-    return "FA3" if major == hopper else "FA2" if major == ampere else "FA2 from PTX"
+    said = {tables.NATIVE: "machine code", tables.JIT: "from PTX", tables.NONE: "no code for it", None: "not read"}  # fmt: skip
+    return f"FA{picked.version} ({said[state]})"
+
+
+def _why(picked: Flash, state: str | None, version: str) -> str:
+    row = next((one for one in tables.attention(version, "backend") if one["name"] == "FLASH_ATTN"), {})
+    return f"it needs {row.get('cc_from')}" if state == "" else picked.because
+
+
+def _code(one: Binary) -> str:
+    """What a file holds, in a few words."""
+    return " ".join((*one.sass, *one.ptx)) or one.problem or "no machine code"
 
 
 CHECKS = (bundled, no_stray, right, generation)

@@ -2,6 +2,8 @@
 
 from runbook import pins
 from runbook.model import Evidence
+from runbook.parse import binaries as parse_binaries
+from runbook.parse import links as parse_links
 from runbook.parse import nvidia, python_env
 from runbook.pins import Stack
 from runbook.probe import Probe
@@ -10,8 +12,20 @@ from runbook.probes import questions
 GPU_QUESTION = questions.run(nvidia.ARGV)
 NO_GPU = "there is no NVIDIA GPU on this machine"
 DIST_INFO = "{site}/*.dist-info"
+BINARIES = questions.run(parse_binaries.ARGV)
 
-__all__ = ["DIST_INFO", "GPU_QUESTION", "NO_GPU", "distributions", "gpus", "need", "stack_of"]
+__all__ = [
+    "BINARIES",
+    "DIST_INFO",
+    "GPU_QUESTION",
+    "NO_GPU",
+    "binaries",
+    "distributions",
+    "gpus",
+    "links",
+    "need",
+    "stack_of",
+]
 
 
 def gpus(host: Probe) -> tuple[nvidia.Gpu, ...]:
@@ -33,3 +47,18 @@ def distributions(host: Probe) -> dict[str, str]:
 def need(name: str, value: str, stack: Stack) -> Evidence:
     """What the stack asks, with the manifest as origin."""
     return Evidence(name, value, f"stacks/{stack.name}/manifest.toml")
+
+
+def binaries(host: Probe) -> tuple[parse_binaries.Binary, ...] | None:
+    """Every file of the target with machine code or links to torch and CUDA; None when they could not be read.
+
+    Empty when the environment holds none, as a pure Python one does.
+    """
+    ran = host.run(parse_binaries.ARGV, parse_binaries.TIMEOUT_S)
+    return parse_binaries.binaries(ran.out) if ran.ok else None
+
+
+def links(host: Probe) -> parse_links.Links | None:
+    """What every library of the target that touches torch or CUDA needs and does not get; None when it could not be read."""
+    ran = host.run(parse_binaries.ARGV, parse_binaries.TIMEOUT_S)
+    return parse_links.links(ran.out) if ran.ok else None

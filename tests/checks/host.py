@@ -26,7 +26,7 @@ H200 = "0, NVIDIA H200, 9.0, 580.159.04, 143771, 0, 0, Disabled\n"
 SMI = GPU_QUESTION
 NODES = "glob /dev/nvidia[0-9]*"
 ONE_NODE = {NODES: ("/dev/nvidia0",)}
-NO_NODE: dict[str, Any] = {NODES: ()}
+NO_NODE: dict[str, Any] = {NODES: (), "glob /dev/dxg": ()}
 
 
 def ran(out: str = "", rc: int = 0, err: str = "", *, timed_out: bool = False) -> Ran:

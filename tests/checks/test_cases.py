@@ -1,5 +1,6 @@
 """Every check is judged guilty and innocent: literal readings in, verdict and evidence out."""
 
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def _edited_stack(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: p
         text = text.replace(old, new)
     (tmp_path / case.stack).mkdir()
     (tmp_path / case.stack / "manifest.toml").write_text(text, encoding="utf-8")
+    shutil.copy(pins.STACKS / case.stack / "flags.json", tmp_path / case.stack)
     monkeypatch.setattr(pins, "STACKS", tmp_path)
     monkeypatch.setattr(launch, "STACKS", tmp_path)
 

@@ -27,12 +27,14 @@ BROKE = "the check itself broke"
 # Checks for which a reading that is not there means that all is well, each with the reason.
 ABSENT_IS_WELL = {
     "START-003": "no state file: no job",
+    "HOST-016": "no proxy is set",
     "DRIVER-004": "a variable that is not set hides nothing",
     "CUDA-002": "no toolkit anywhere is one of the two good states",
     "CUDA-003": "the variable is not set, or its folders hold no such library",
     "PY-002": "the variables are not set",
     "FLASH-001": "a CPU build bundles no such file",
     "CUDA-006": "the plan needs no nvcc",
+    "TORCH-012": "no variable is set: torch's own defaults hold",
 }
 # Checks that judge by an exit code or a status alone.
 BY_CODE = {

@@ -17,13 +17,14 @@ SCRIPTS: dict[str, list[str]] = {
     "fetch_model": ["--repo", "a/b", "--out", "/no/such/folder"],
     "openai_requests": ["--kind", "first", "--port", "1", "--model", "served"],
     "tokenizer_facts": MODEL,
+    "torch_allocator": ["--device", "cpu"],
     "torch_facts": [],
     "torch_matmul": ["--device", "cpu"],
     "try_engine": MODEL,
     "vllm_facts": [],
 }
-WITHOUT_LIBRARIES = {"py_facts", "make_model"}
-IMPORTS = {"attention": "torch", "fetch_model": "huggingface_hub", "openai_requests": "openai", "tokenizer_facts": "transformers", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
+WITHOUT_LIBRARIES = {"owners", "py_facts", "make_model"}
+IMPORTS = {"attention": "torch", "fetch_model": "huggingface_hub", "openai_requests": "openai", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
 
 
 def ran(script: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -84,14 +84,6 @@ def test_memory() -> None:
     assert proc.meminfo_mib(None, "MemTotal") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "mib"),
-    [("max\n", None), ("2147483648\n", 2048), ("0", 0), ("9223372036854771712\n", None), ("", None), (None, None), ("-1", None)],
-)  # fmt: skip
-def test_cgroup(text: str | None, mib: int | None) -> None:
-    assert proc.cgroup_limit_mib(text) == mib
-
-
 def test_disk() -> None:
     head = "Filesystem     1024-blocks     Used Available Capacity Mounted on\n"
     assert proc.disk(f"{head}/dev/vda 264212084 40145928 66244984 38% /mnt/a b\n") == proc.FileSystem(
@@ -108,9 +100,10 @@ def test_small_tools() -> None:
     assert proc.glibc("glibc 2.36\n") == "2.36"
     assert proc.glibc("musl libc (x86_64)\nVersion 1.2.4\n") is None
     limits = "Limit                     Soft Limit           Hard Limit           Units     \nMax open files            {}                20000                files     \n"
-    assert proc.open_files_limit(limits.format("1024")) == 1024
-    assert proc.open_files_limit(limits.format("unlimited")) == -1
-    assert proc.open_files_limit(None) is None
+    assert proc.soft_limit(limits.format("1024"), "Max open files") == 1024
+    assert proc.soft_limit(limits.format("unlimited"), "Max open files") == -1
+    assert proc.soft_limit(limits.format("1024"), "Max open") is None
+    assert proc.soft_limit(None, "Max open files") is None
 
 
 def test_pci() -> None:

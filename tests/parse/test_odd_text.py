@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook.parse import metrics, nvidia, proc, python_env, vllm_log
+from runbook.parse import cgroup, metrics, mounts, nvidia, proc, python_env, vllm_log
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "gpus": nvidia.gpus,
@@ -19,10 +19,20 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "cpu_flags": proc.cpu_flags,
     "cpu_name": proc.cpu_name,
     "meminfo_mib": lambda text: proc.meminfo_mib(text, "MemAvailable"),
-    "cgroup_limit_mib": proc.cgroup_limit_mib,
+    "cgroup number": cgroup.number,
+    "cgroup quota": cgroup.quota,
+    "cgroup paths": cgroup.paths,
+    "cgroup groups": lambda text: cgroup.groups(text, mounts.mounts(text), "memory"),
+    "mounts": mounts.mounts,
+    "rooms": mounts.rooms,
     "disk": proc.disk,
     "glibc": proc.glibc,
-    "open_files_limit": proc.open_files_limit,
+    "soft_limit": lambda text: proc.soft_limit(text, "Max open files"),
+    "status": lambda text: proc.status(text, "Uid"),
+    "listed": proc.listed,
+    "os_release": proc.os_release,
+    "modules": proc.modules,
+    "pci_drivers": proc.pci_drivers,
     "pci_nvidia": proc.pci_nvidia,
     "distributions": lambda text: python_env.distributions(text.splitlines()),
     "torch_version": python_env.torch_version,
@@ -34,14 +44,23 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "kv_cache": vllm_log.kv_cache,
     "errors": vllm_log.errors,
 }
-NOTHING: tuple[Any, ...] = (None, (), "", {}, frozenset(), (None, None), vllm_log.KvCache(None, None, None))
+NOTHING: tuple[Any, ...] = (
+    None,
+    (),
+    "",
+    {},
+    frozenset(),
+    (None, None),
+    vllm_log.KvCache(None, None, None),
+    cgroup.Groups(0),
+)
 
 # Pieces of what the parsers look for, and numbers that are none.
 PIECES = (
     "0", "1", "-1", "9" * 5000, "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT THREE}", "1.2.3", ".", ",", "1,2,,3", "NaN", "1e999", "0x10", "\n", "\r\n", "\t", " ", "\0", "\x1b[31m", "\ud800",
     ", ", '"', "'", "{", "}", "[", "]", "=", ": ", "#", "\\", "0, x, 9.0, 580.1, 1, 1, 0, Disabled\n",
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  ", "CUDA Version: ", "release ", "flags\t: ", "model name : ", "MemAvailable: ", " kB", "max",
-    "Filesystem 1024-blocks Used Available Capacity Mounted on\n", "/dev/vda 1 1 1 1% /", "/dev/vda ", "glibc ", "Max open files  ", "unlimited", "0028\t10de2335\t", "zzzz\t10de",
+    "Filesystem 1024-blocks Used Available Capacity Mounted on\n", "/dev/vda 1 1 1 1% /", "/dev/vda ", "glibc ", "Max open files  ", "unlimited", "0::/", "4:memory:/a/", "..", "27 1 0:1 / / rw - cgroup2 c rw\n", "27 1 0:1 /a /b rw - cgroup c memory\n", " - ", "\\040", "\\777", "0-3", "1 1 1 ext4 /\n", "Uid:\t", "ID=", "nvidia 1 ", "0028\t10de2335\t", "zzzz\t10de",
     "/a-1.dist-info", "-.dist-info", "__version__ = ", "cuda: Optional[str] = ", "'2.10.0'", "{[]: 1}", "(" * 300, "-" * 3000, "'\\d'", "Requires-Dist: ", "; extra == 'x'", "version = ",
     "# TYPE a counter\n", 'a_total{b="c"} 1\n', "a{", "# HELP", "# EOF", "GPU KV cache size: ", " tokens", "Maximum concurrency for 1 tokens per request: ", "x", "attention block size to ",
     "(EngineCore pid=1) ", "ERROR 11-30 05:00:00 [a.py:1] ", "ValueError: ", "Error", ": error: ", "[rank0]: ",
@@ -89,11 +108,22 @@ ODD: list[tuple[str, str]] = [
     ("gpus", "9" * 5000 + ", a, 9.0, 580.1, 1, 1, 0, Disabled"),
     ("gpus", "a\0b"),
     ("gpus", '"' + "a" * 140_000 + '",'),
-    ("cgroup_limit_mib", "\N{SUPERSCRIPT TWO}"),
-    ("cgroup_limit_mib", "9" * 5000),
+    ("cgroup number", "\N{SUPERSCRIPT TWO}"),
+    ("cgroup number", "9" * 5000),
     ("disk", "h\na \N{SUPERSCRIPT TWO} 1 \N{SUPERSCRIPT TWO} 1 /"),
     ("meminfo_mib", f"MemAvailable: {'9' * 5000} kB"),
-    ("open_files_limit", f"Max open files {'9' * 5000}"),
+    ("soft_limit", f"Max open files {'9' * 5000}"),
+    ("cgroup quota", "\N{SUPERSCRIPT TWO} 100000"),
+    ("cgroup quota", "100000 0"),
+    ("cgroup quota", f"{'9' * 5000} 100000"),
+    ("cgroup paths", "\N{SUPERSCRIPT TWO}:memory:/a"),
+    ("listed", "0-\N{SUPERSCRIPT TWO}"),
+    ("listed", "3-1"),
+    ("listed", "0,,1"),
+    ("listed", f"0-{'9' * 5000}"),
+    ("rooms", "h\n1 1 1 ext4 /\n- - - ext4 /x"),
+    ("mounts", "27 1 254:0 / / rw"),
+    ("pci_drivers", "zzzz\t10de2335\t0"),
     ("kv_cache", "KV cache size: , tokens"),
     ("kv_cache", "Maximum concurrency for 2 tokens per request: 1.2.3x"),
     ("kv_cache", "Maximum concurrency for 2 tokens per request: .x"),

@@ -274,7 +274,7 @@ def test_nothing_from_outside_gets_into_the_child(
 
 
 def test_caches_of_the_child_lie_in_the_workspace(work: Workspace) -> None:
-    env = target_env(work, "vllm-0.19.1-cpu")
+    env = target_env(work, "vllm-0.19.1-cpu", Path("/target/bin/python"))
     for name in (
         "VLLM_CACHE_ROOT",
         "TORCHINDUCTOR_CACHE_DIR",
@@ -282,6 +282,9 @@ def test_caches_of_the_child_lie_in_the_workspace(work: Workspace) -> None:
         "FLASHINFER_WORKSPACE_BASE",
     ):
         assert env[name].startswith(str(work.root / "caches" / "vllm-0.19.1-cpu"))
+    # As in an activated environment: FlashInfer runs ninja by its bare name.
+    assert env["PATH"].startswith("/target/bin:")
+    assert target_env(work, "vllm-0.19.1-cpu", None)["PATH"] == os.environ["PATH"]
 
 
 def test_parse_inside_of_an_unknown_signal() -> None:

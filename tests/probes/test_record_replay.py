@@ -330,3 +330,27 @@ def test_a_proxy_is_read_without_credentials(
     assert read
     assert read.endswith("<credentials>@proxy:3128")
     assert "sesame" not in read.replace("s@ses@me", "sesame")
+
+
+def test_mounts_and_groups_of_others_are_not_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = "27 1 254:0 / / rw - ext4 /dev/vda rw\n28 27 0:25 / /mnt/bob/secret rw - nfs server:/bob rw\n31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n32 27 0:29 / /tmp rw,noexec - tmpfs tmpfs rw\n"
+    number = "a1c7dee82957708d71d83e709663910d"
+    files = {
+        "/proc/self/mountinfo": mounts,
+        "/proc/self/cgroup": f"0::/jobs/{number}\n",
+        f"/sys/fs/cgroup/jobs/{number}/memory.max": "max\n",
+    }
+    live = LiveProbe(Workspace(tmp_path / "work"))
+    monkeypatch.setattr(live, "read_text", files.get)
+    recorder = RecordProbe(live, tmp_path / "machine")
+    for path in files:
+        recorder.read_text(path)
+    finish(tmp_path / "machine", ())
+    host = ReplayProbe(load(str(tmp_path / "machine")))
+    kept = host.read_text("/proc/self/mountinfo") or ""
+    assert [line.split()[4] for line in kept.splitlines()] == ["/", "/sys/fs/cgroup", "/tmp"]  # noqa: S108
+    group = (host.read_text("/proc/self/cgroup") or "").strip().removeprefix("0::")
+    assert number not in group
+    assert host.read_text(f"/sys/fs/cgroup{group}/memory.max") == "max\n"

@@ -1,5 +1,6 @@
 """What identifies a machine or a person is replaced, as whole tokens; what a check reads is left as it is."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook.parse import metrics, nvidia, python_env, vllm_log
+from runbook.parse import kernel_log, metrics, nvidia, nvidia_xml, python_env, vllm_log
+from runbook.probe import Ran
 from runbook.probes import replay
-from runbook.probes.record import Redactor
+from runbook.probes.live import LiveProbe
+from runbook.probes.record import RecordProbe, Redactor
+from runbook.workspace import workspace
 
 PLACES = {
     "{work}": "/home/alice/runbook",
@@ -101,9 +105,10 @@ def test_left_alone(text: str) -> None:
 def test_root_is_never_eaten() -> None:
     """A tool that replaced the user's name wherever it stood wrote 'unable to determine the <user> cause'."""
     as_root = Redactor({"{home}": "/root"}, host="vm", user="root")
+    assert as_root("read /proc/sys/vm/overcommit_memory") == "read /proc/sys/vm/overcommit_memory"
     text = "See root cause above. chroot, root:x:0:0, vmlinuz, kvm, /rooted/x"
     assert as_root(text) == text
-    assert as_root("/root/.cache and vm") == "{home}/.cache and <host>"
+    assert as_root("/root/.cache and vm") == "{home}/.cache and vm"
 
 
 def test_names_of_one_letter_or_none_replace_nothing() -> None:
@@ -141,6 +146,84 @@ def test_recorded_answers_stay_as_they_are_when_redacted_again(name: str) -> Non
         assert plain(text) == text, path.name
     for row in json.loads((replay.MACHINES / name / "index.json").read_text(encoding="utf-8")):
         assert plain(row.get("err", "")) == row.get("err", "")
+
+
+SMI_XML = """<?xml version="1.0" ?>
+<nvidia_smi_log>
+	<gpu id="00000000:00:06.0">
+		<serial>1653924043382</serial>
+		<uuid>GPU-2ee8104c-f3c7-f4a0-0494-911bac364d7b</uuid>
+		<pdi>0x9750c7d78ea689e2</pdi>
+		<vbios_version>96.00.A5.00.1A</vbios_version>
+		<board_id>0x6</board_id>
+		<gpu_part_number>2335-895-A1</gpu_part_number>
+		<platformInfo>
+			<chassis_serial_number>1821325191344</chassis_serial_number>
+			<slot_number>N/A</slot_number>
+			<gpu_fabric_guid>0x5c3f8a0d11e2b4a7</gpu_fabric_guid>
+		</platformInfo>
+		<fabric><state>Completed</state><clusterUuid>8932f937-d72c-4106-c12f-20bd9faed9f6</clusterUuid></fabric>
+		<processes>
+			<process_info><pid>7</pid><process_name>/home/alice/venv/bin/python3.11 serve.py --key=&lt;secret&gt; --host 10.0.12.7</process_name></process_info>
+			<process_info><pid>8</pid><process_name>VLLM::EngineCore</process_name></process_info>
+			<process_info><pid>9</pid><process_name>/home/alice/secret-project/run<a></process_name></process_info>
+			<process_info><pid>10</pid><process_name></process_name></process_info>
+		</processes>
+	</gpu>
+</nvidia_smi_log>
+"""
+
+
+def test_what_nvidia_smi_says_in_xml_stays_xml_and_names_no_card_and_nobody() -> None:
+    clean = redact(SMI_XML)
+    for word in (
+        "1653924043382",
+        "2ee8104c",
+        "9750c7d7",
+        "1821325191344",
+        "5c3f8a0d",
+        "8932f937",
+        "alice",
+        "secret",
+        "10.0.12.7",
+    ):
+        assert word not in clean
+    for word in (
+        "96.00.A5.00.1A",
+        "2335-895-A1",
+        "<slot_number>N/A</slot_number>",
+        'id="00000000:00:06.0"',
+        "<state>Completed</state>",
+    ):
+        assert word in clean
+    assert redact(clean) == clean
+    report, before = nvidia_xml.report(clean), nvidia_xml.report(SMI_XML)
+    assert report is not None
+    assert before is not None
+    assert [one.name for one in report.cards[0].processes] == [
+        "python3.11",
+        "VLLM::EngineCore",
+        "[redacted]",
+        "",
+    ]
+    without = [dataclasses.replace(one.cards[0], processes=()) for one in (report, before)]
+    assert without[0] == without[1]
+
+
+def test_of_a_kernel_log_only_the_driver_s_lines_are_written_down(tmp_path: Path) -> None:
+    class Machine(LiveProbe):
+        def run(self, argv: list[str], timeout_s: float = 20.0) -> Ran:  # noqa: ARG002
+            said = "[    0.000000] Linux version 6.8.0\n[    1.000000] usb 1-1: Product: Alice's phone\n[    2.000000] NVRM: loading\n"
+            return Ran(tuple(argv), 0, said, "")
+
+    recorder = RecordProbe(Machine(workspace()), tmp_path)
+    for argv in (kernel_log.DMESG, kernel_log.JOURNAL):
+        ran = recorder.run(argv)
+        assert "phone" not in ran.out
+        assert "NVRM: loading" in ran.out
+    written = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "answers").iterdir())
+    assert "phone" not in written
+    assert written.count("NVRM: loading") == 2
 
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
