@@ -1,6 +1,7 @@
 """``runbook abi``: what each library that links torch or CUDA lacks, as a table or as JSON. Nothing is loaded or installed."""
 
 import json
+import tempfile
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -10,6 +11,7 @@ from runbook.errors import BadParameter, RunbookError
 from runbook.parse import links as parse_links
 from runbook.parse.links import Link, Links
 from runbook.probe import Probe
+from runbook.report import plain
 
 WIDTH = 80
 # Unpacking a wheel of vLLM and looking into it takes some seconds, on a slow disk more.
@@ -36,11 +38,7 @@ def of_target(host: Probe) -> Links:
     _need_target(host)
     found = readings.links(host)
     if found is None:
-        raise NotRead(
-            "the libraries of the target could not be read",
-            "an answer",
-            f"try {readings.BINARIES.removeprefix('run ')}",
-        )
+        raise NotRead(*readings.unread(host))
     return found
 
 
@@ -61,21 +59,21 @@ def of_wheels(host: Probe, wheels: Sequence[Path]) -> Links:
     for wheel in wheels:
         if wheel.suffix != ".whl" or not wheel.is_file():
             raise BadParameter(
-                f"{wheel} is no wheel", "a file NAME-VERSION-TAGS.whl", "pip download --no-deps NAME"
+                f"there is no file {wheel}" if not wheel.exists() else f"{wheel} is no wheel",
+                "a file NAME-VERSION-TAGS.whl",
+                "check the path, or: pip download --no-deps NAME==VERSION",
             )
-    argv = [
-        "{own}/python",
-        "-m",
-        "runbook.binaries.before",
-        "{site}",
-        *(str(one.resolve()) for one in wheels),
-    ]
-    ran = host.run(argv, WHEELS_TIMEOUT_S)
+    # Made here and not by the program, which is killed at its deadline and on Ctrl-C.
+    with tempfile.TemporaryDirectory(prefix="runbook-abi-") as room:
+        files = [str(one.resolve()) for one in wheels]
+        argv = ["{own}/python", "-m", "runbook.binaries.before", "{site}", room, *files]
+        ran = host.run(argv, WHEELS_TIMEOUT_S)
     found = parse_links.links(ran.out) if ran.ok else None
     if found is None:
-        why = ran.err.strip().splitlines()
+        last = ran.err.strip().splitlines()[-1:]
+        why = ["no end within the time there was"] if ran.timed_out else last
         raise NotRead(
-            f"the wheels could not be read{': ' + why[-1] if why else ''}",
+            ": ".join(["the wheels could not be read", *why]),
             "wheels, and room for their libraries in the temporary folder",
             "download them again, or set TMPDIR",
         )
@@ -153,7 +151,7 @@ def as_text(found: Links) -> str:
         lines += ["", "nothing here links torch or CUDA"]
     bad = abi.broken(found)
     said = (
-        f"{len(bad)} of {len(found.judged)} files lack something"
+        f"{len(bad)} of {len(found.judged)} files lack something{' or cannot be read' if any(one.problem for one in bad) else ''}"
         if bad
         else f"all {len(found.judged)} judged files are whole"
     )
@@ -165,7 +163,7 @@ def as_text(found: Links) -> str:
         "",
         said,
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(plain, lines)) + "\n"
 
 
 def _state(one: Link, found: Links) -> str:

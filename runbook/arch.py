@@ -11,6 +11,7 @@ from runbook.errors import BadParameter, RunbookError
 from runbook.parse import binaries
 from runbook.parse.binaries import Binary
 from runbook.probe import Probe
+from runbook.report import plain
 from runbook.tables import JIT, NATIVE, NONE
 
 WIDTH = 80
@@ -34,7 +35,8 @@ def cards(host: Probe, named: Sequence[str]) -> Cards:
     """
     found: dict[str, list[str]] = {}
     for name in named:
-        found.setdefault(tables.capability(name), []).append(name)
+        names = found.setdefault(tables.capability(name), [])
+        names += [name] if name not in names else []
     if found:
         return found
     present = arch.capabilities(host)
@@ -63,11 +65,7 @@ def of_target(host: Probe) -> tuple[Binary, ...]:
         )
     files = readings.binaries(host)
     if files is None:
-        raise NotRead(
-            "the libraries of the target could not be read",
-            "an answer",
-            f"try {readings.BINARIES.removeprefix('run ')}",
-        )
+        raise NotRead(*readings.unread(host))
     return files
 
 
@@ -123,16 +121,22 @@ def as_text(files: Sequence[Binary], asked: Cards) -> str:
         lines += ["", *_block(files, caps[start : start + AT_ONCE])]
     if not files:
         lines += ["", "no library with GPU code was found"]
-    return "\n".join((*lines, "", *LEGEND, "", *_verdicts(files, asked))) + "\n"
+    unread = [
+        f"not read {_middle(plain(one.file), WIDTH - 11 - len(why))}: {why}"
+        for one in files
+        if (why := _cut(one.problem, 40))
+    ]
+    return "\n".join((*lines, "", *LEGEND, "", *unread, *_verdicts(files, asked))) + "\n"
 
 
 def _block(files: Sequence[Binary], caps: Sequence[str]) -> list[str]:
     room = WIDTH - CELL * len(caps)
     lines = [" " * room + "".join(f"{arch.sm(cap):{CELL}}" for cap in caps)]
     for package, group in groupby(files, key=lambda one: one.package):
-        lines.append(package if package != (members := list(group))[0].file else "")
+        lines.append(plain(package) if package != (members := list(group))[0].file else "")
         for one in members:
-            name = one.file.removeprefix(f"{package}/") + (f" ({one.cubins} programs)" if one.cubins else "")
+            inner = plain(one.file.removeprefix(f"{package}/") or "./")
+            name = inner + (f" ({one.cubins} programs)" if one.cubins else "")
             cells = (
                 "could not be read" if one.problem else "".join(f"{_cell(one, cap):{CELL}}" for cap in caps)
             )

@@ -14,13 +14,12 @@ import typer
 
 from runbook import __version__, engine, report
 from runbook.errors import BadParameter, RunbookError
-from runbook.model import Cost, Finding, Verdict
+from runbook.model import Cost, Finding
 
 EPILOG = (
     "Exit codes: 0 every expected finding is there and ok, warn or skip; 1 something failed; 2 bad input; "
     "3 no verdict (unknown, not run, a kernel died); 4 a bug of ours; 130 interrupted."
 )
-NOT_WELL = (Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN)
 app = typer.Typer(
     name="runbook",
     help="From bare driver to a served Qwen3.5 model, one layer at a time, with evidence.",
@@ -237,24 +236,28 @@ def check(
             f"--waive {strange[0]}: there is no such check", "the id of a check", "runbook check --list"
         )
     host = _host(machine, stack, target, model)
-    text = format_ is Format.TEXT
+    text, places = format_ is Format.TEXT, connect.places(host)
     if text and (banner := connect.banner(host)):
         typer.echo(report.wrapped(banner))
     whole = bool(names) if evidence is None else evidence
 
+    printed: list[str] = []
+
     def seen(one: Finding) -> None:
-        if text and (whole or one.verdict in NOT_WELL):
-            typer.echo(report.text(one))
+        if text:
+            printed.append(report.text(one, places))
+            typer.echo(printed[-1])
 
     cached = connect.cached(host)
     if host.machine == "live" and host.has_target and not names:
         cached.ahead((binaries.ARGV, python_env.PIP_CHECK))
-    findings = engine.run(chosen, ALL, cached, waive=waive or [], seen=seen)
+    findings = engine.run(chosen, ALL, cached, waive=waive or [], seen=seen if whole else lambda _: None)
+    if text and not whole:
+        brief = report.brief(findings, places)
+        printed.append(brief)
+        typer.echo(brief)
     if text:
-        if not whole:
-            typer.echo("\n" + report.by_layer(findings))
-            typer.echo("(each finding with its readings: runbook check --evidence, or name a layer)")
-        typer.echo("\n" + report.summary(findings))
+        typer.echo(report.ending(findings, "\n".join(printed), places))
     elif format_ is Format.JSON:
         typer.echo(report.json_text(findings), nl=False)
     else:

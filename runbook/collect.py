@@ -88,7 +88,8 @@ def report(host: Probe, chosen: str, redact: Callable[[str], str] | None = None)
     )
     body = [_section(title, lines, host) for title, lines in SECTIONS]
     text = "\n".join(("\n".join(head), "", "\n\n".join(body))) + "\n"
-    return (redact or redactor())(text)
+    # Bytes of a variable or a name that are no UTF-8 can be neither printed nor written.
+    return (redact or redactor())(text.encode(errors="replace").decode())
 
 
 def redactor() -> Redactor:

@@ -77,6 +77,12 @@ def banner(host: Probe) -> str:
     return host.recording.banner() if isinstance(host, replay.ReplayProbe) else ""
 
 
+def places(host: Probe) -> dict[str, str]:
+    """What the placeholders stand for on a live machine; a recording holds nobody's folders."""
+    real = host.host if isinstance(host, CachedProbe) else host
+    return real.places if isinstance(real, LiveProbe) else {}
+
+
 def cached(host: Probe) -> CachedProbe:
     """The same host, each question asked once."""
     return CachedProbe(host)

@@ -87,9 +87,11 @@ def with_config(asked: Command) -> tuple[Command, tuple[str, ...]]:
     path = Path(words[at + 1])
     if path.suffix not in (".yaml", ".yml"):
         return asked, (f"{path}: vLLM takes .yaml and .yml only, and ends with a ValueError",)
+    if path.exists() and not path.is_file():
+        return asked, (f"{path} is no plain file; what it holds is not judged",)
     try:
         found, left = vllm_flags.config_words(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as why:
+    except (OSError, ValueError) as why:
         return asked, (f"{path} could not be read here ({type(why).__name__}); what it holds is not judged",)
     rest = [*words[:at], *words[at + 2 :]]
     first = 1 if asked.form == "serve" and rest and not rest[0].startswith("-") else 0
@@ -122,14 +124,21 @@ def judged(asked: Command, by: Options) -> tuple[Judged, ...]:
     return vllm_flags.judge(asked, by.known, gone(by.version))
 
 
+def _shown(one: Judged) -> str:
+    flag = f"{one.word} {one.value}".strip()
+    full = f" (= {one.option})" if one.option.startswith("-") and one.option != one.word.replace("_", "-") else ""  # fmt: skip
+    return (flag if len(flag) <= LEFT else f"{flag[: LEFT - 4]} ...") + full
+
+
 def as_text(found: Sequence[Judged], by: Options, said: Sequence[str]) -> str:
     """One line a flag, worst last is not needed: the order is the command's."""
     lines = [f"vLLM {by.version}, {len(by.known)} options, {by.origin}"]
-    for one in found:
-        flag = f"{one.word} {one.value}".strip()
-        full = f" (= {one.option})" if one.option.startswith("-") and one.option != one.word.replace("_", "-") else ""  # fmt: skip
-        shown = flag if len(flag) <= LEFT else f"{flag[: LEFT - 4]} ..."
-        lines.append(f"  {one.outcome.value:10}  {shown + full:{LEFT}}  {one.says}".rstrip()[: WIDTH * 2])
+    shown = [_shown(one) for one in found]
+    left = max((len(each) for each in shown), default=0)
+    lines += [
+        f"  {one.outcome.value:10}  {each:{left}}  {one.says}".rstrip()[: WIDTH * 2]
+        for one, each in zip(found, shown, strict=True)
+    ]
     lines += [f"  note        {each}" for each in said]
     refused = [one for one in found if one.refused]
     if refused:

@@ -105,7 +105,7 @@ class Page:
         for one in engine.with_required((BY_ID[check_id],), ALL):
             if one.id not in self.findings or one.id == check_id:
                 self.findings[one.id] = engine.judge(one, self.host, self.findings)
-        print(report.text(self.findings[check_id]))
+        print(report.text(self.findings[check_id], connect.places(self.host)))
 
     def finding(self, check_id: str) -> Finding:
         """The finding of a check that was judged on this page."""

@@ -8,8 +8,9 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from runbook.model import FINDINGS_SCHEMA, Check, Evidence, Finding, Verdict
@@ -18,8 +19,24 @@ WIDTH = 80
 EXPLAIN = Path(__file__).parent / "explain"
 
 
-def text(one: Finding) -> str:
-    """One finding: verdict line, evidence with origins, then reason, why and fix where they help."""
+# What the placeholders in questions and commands stand for (``probe.py`` has them all).
+STANDS_FOR = {
+    "{python}": "the target's interpreter",
+    "{site}": "the target's packages",
+    "{prefix}": "the target's folder",
+    "{model}": "the folder of the model",
+    "{work}": "the workspace",
+    "{own}": "the runbook's own programs",
+    "{disk}": "the workspace's disk",
+    "{home}": "your home folder",
+}
+
+
+def text(one: Finding, places: Mapping[str, str] = MappingProxyType({})) -> str:
+    """One finding: verdict line, evidence with origins, then reason, why and fix where they help.
+
+    ``places`` are those of the machine at hand: a command to paste names them instead of placeholders.
+    """
     tag = f"{one.verdict.value.upper():7} {one.id:11} "
     lines = [_wrap(one.title, tag, " " * len(tag))]
     if one.waived:
@@ -32,11 +49,46 @@ def text(one: Finding) -> str:
         lines.append(_labelled("why", one.why))
         if one.fix:
             lines.append(_labelled("fix", f"{one.fix.text} (risk: {one.fix.risk.value})"))
-            lines += [_raw("", command) for command in one.fix.commands]
+            lines += [_raw("", _placed(command, places)) for command in one.fix.commands]
             if one.fix.undo:
                 lines.append(_labelled("undo", one.fix.undo))
         lines.append(_labelled("more", f"runbook explain {one.id}"))
     return "\n".join(lines)
+
+
+def _placed(command: str, places: Mapping[str, str]) -> str:
+    for name, place in places.items():
+        command = command.replace(name, place)
+    return command
+
+
+def legend(printed: str, places: Mapping[str, str]) -> str:
+    """What the placeholders in ``printed`` stand for, one line each, with their place where it is known; "" for none."""
+    rows = [
+        f"{name:8} {said}" + (f": {places[name]}" if name in places else "")
+        for name, said in STANDS_FOR.items()
+        if name in printed
+    ]
+    return "\n".join(rows)
+
+
+def brief(findings: Sequence[Finding], places: Mapping[str, str]) -> str:
+    """What is not well, worst first, and how each layer came out."""
+    told = [text(one, places) for one in worst_first(findings)]
+    where = "(each finding with its readings: runbook check --evidence, or name a layer)"
+    return "\n".join([*told, "", by_layer(findings), where])
+
+
+def ending(findings: Iterable[Finding], printed: str, places: Mapping[str, str]) -> str:
+    """What follows the findings that were ``printed``: the placeholders in them, the counts."""
+    meant = legend(printed, places)
+    return (f"\n{meant}\n" if meant else "") + "\n" + summary(findings)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that are not well: fails from the lowest layer up, then what is not known, then what works at a price."""
+    order = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN)
+    return sorted((one for one in findings if one.verdict in order), key=lambda one: order.index(one.verdict))
 
 
 def _table(evidence: Sequence[Evidence]) -> list[str]:
@@ -80,6 +132,11 @@ def _labelled(label: str, words: str) -> str:
 def _raw(label: str, line: str) -> str:
     # A command is pasted as it is: never wrapped, even when it is long.
     return f"        {label:7} $ {line}"
+
+
+def plain(words: str) -> str:
+    """A line from a machine, such as a file's name, without what would move the cursor or cannot be printed."""
+    return words if words.isprintable() else "".join(one if one.isprintable() else "?" for one in words)
 
 
 def wrapped(words: str) -> str:

@@ -190,6 +190,8 @@ def hosts() -> list[Any]:
     made_up: list[Any] = [Asked(name, amiss=amiss) for name in pins.names() for amiss in (False, True)]
     for name in replay.names():
         recording = replay.load(name)
+        if recording.edited_from:
+            continue  # asks what its parent asks, or what only its edit leads to
         made_up += [Listening(recording, stack) for stack in recording.stacks or ("",)]
     return made_up
 

@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import runbook
-from runbook import engine, report
+from runbook import engine, probe, report
 from runbook.checks import ALL, BY_ID
 from runbook.model import Evidence, Finding, Fix, Layer, Risk, Source, Verdict
 from runbook.probes.replay import ReplayProbe, load
@@ -55,6 +56,32 @@ FAIL    CUDA-001    The driver is new enough
         undo    install the old one
         more    runbook explain CUDA-001"""
     )
+
+
+def test_commands_to_paste_name_the_places_of_this_machine() -> None:
+    one = made(Verdict.FAIL, fix=Fix("Install it", ("uv pip install --python {python} X", "ls {site}")))
+    told = report.text(one, {"{python}": "/v/bin/python"})
+    assert "$ uv pip install --python /v/bin/python X\n" in told
+    assert "$ ls {site}\n" in told
+    assert report.legend(told, {"{site}": "/v/lib"}) == "{site}   the target's packages: /v/lib"
+    assert report.legend(told, {}) == "{site}   the target's packages"
+    assert report.legend("no placeholder, {odd}", {"{odd}": "/x"}) == ""
+
+
+def test_every_placeholder_of_a_question_is_explained() -> None:
+    assert set(report.STANDS_FOR) == set(re.findall(r"``(\{\w+\})``", probe.__doc__ or "")) - {"{port}"}
+
+
+def test_brief_has_fails_first_and_layers_in_order() -> None:
+    low, high = made(Verdict.WARN, id="HOST-001", layer=Layer.HOST), made(Verdict.FAIL, id="CUDA-001")
+    later, odd = made(Verdict.FAIL, id="PY-003", layer=Layer.PY), made(Verdict.UNKNOWN, id="HOST-002")
+    told = report.brief([made(Verdict.OK), low, odd, high, later], {})
+    assert re.findall(r"(?m)^(?:FAIL|WARN|UNKNOWN|OK) +(\S+)", told) == [
+        "CUDA-001",
+        "PY-003",
+        "HOST-002",
+        "HOST-001",
+    ]
 
 
 def test_text_of_the_others() -> None:

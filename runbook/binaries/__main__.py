@@ -5,6 +5,7 @@ each library that holds machine code (``code``), and one for each folder of ``.c
 ``link.links`` found. With a cache a library is read again only when its size or time of change is another.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 from runbook.binaries import link, tree
 
 # Part of what is kept: a reader that reads more, or otherwise, must not believe what an earlier one wrote.
-READER = 2
+READER = 3
 UNREAD: dict[str, Any] = {}
 
 
@@ -29,30 +30,38 @@ def answer(site: str, kept: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     files: dict[str, list[Any]] = {}
     for name in found.libraries:
         try:
-            seen = os.stat(os.path.join(site, name))
+            seen = tree.identity(os.stat(os.path.join(site, name)))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            continue
         except OSError:
+            files[name] = [None, UNREAD]
             continue
         old: Any = known.get(name)
-        same = _is_row(old) and old[:2] == [seen.st_size, seen.st_mtime_ns]
         # A file of this very moment may change once more and keep its time.
-        when = seen.st_mtime_ns if now - seen.st_mtime_ns > tree.YOUNG_NS else 0
-        files[name] = old if same else [seen.st_size, when, UNREAD]
-    for folder, (count, when) in found.cubins.items():
+        settled = now - seen[1] > tree.YOUNG_NS
+        files[name] = old if _is_row(old) and old[0] == seen else [seen if settled else seen[:1], UNREAD]
+    for folder, (count, times) in found.cubins.items():
         old = known.get(folder)
-        same = _is_row(old) and when and old[:2] == [count, when]
-        files[folder] = old if same else [count, when, UNREAD]
-    unread = {name: row[0] for name, row in files.items() if row[2] is UNREAD}
+        whole = [count, *(times or ())]
+        files[folder] = old if _is_row(old) and times and old[0] == whole else [whole, UNREAD]
+    unread = {name: row[0][0] if row[0] else 0 for name, row in files.items() if row[1] is UNREAD}
     anew = _meanwhile(lambda: [_row(site, name, size) for name, size in unread.items()]) if unread else list
     linked = link.links(Path(site), [Path(site, name) for name in sorted(found.libraries)], kept.get("links"))
     for name, row in zip(unread, anew(), strict=True):
-        files[name][2] = row
-    rows = [files[name][2] for name in sorted(files) if files[name][2]]
-    said = {"files": rows, "links": {name: value for name, value in linked.items() if name != "basis"}}
+        files[name][1] = row
+    rows = [files[name][1] for name in sorted(files) if files[name][1]]
+    rows += [{"file": name, "sass": [], "ptx": [], "problem": why} for name, why in found.unread.items()]
+    closed = [{"file": name, "role": "damaged", "problem": why} for name, why in found.unread.items()]
+    said = {"files": rows, "links": {"files": linked["files"] + closed, "system": linked["system"]}}
     return said, {"reader": READER, "site": site, "folders": found.folders, "files": files, "links": linked}
 
 
 def _is_row(kept: Any) -> bool:  # noqa: ANN401 - anything that a JSON file may hold
-    return isinstance(kept, list) and len(kept) == 3 and (kept[2] is None or isinstance(kept[2], dict))  # noqa: PLR2004 - size, time, row
+    """Whether it is [identity, row]. One with a problem is not believed: it may have passed, as too many open files do."""
+    if not isinstance(kept, list) or len(kept) != 2:  # noqa: PLR2004 - the two
+        return False
+    row = kept[1]
+    return row is None or (isinstance(row, dict) and "file" in row and not row.get("problem"))
 
 
 def _meanwhile(work: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
@@ -93,17 +102,21 @@ def _row(site: str, name: str, size: int) -> dict[str, Any] | None:
 
     if not name.endswith("/"):
         return code.row(os.path.join(site, name), name, size)
-    programs = [each for each in os.listdir(os.path.join(site, name)) if each.endswith(".cubin")]
+    try:
+        programs = [each for each in os.listdir(os.path.join(site, name)) if each.endswith(".cubin")]
+    except OSError:  # removed since it was listed, or closed to us
+        return None
     return code.cubins_row(name, code.cubins(os.path.join(site, name, each) for each in sorted(programs)))
 
 
 def _kept(path: Path, site: str) -> dict[str, Any]:
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return {}
-    fits = isinstance(kept, dict) and kept.get("reader") == READER and kept.get("site") == site
-    return kept if fits else {}
+    if isinstance(kept, dict) and kept.get("reader") == READER and kept.get("site") == site:
+        return kept
+    return {}
 
 
 def _keep(path: Path, kept: dict[str, Any]) -> None:
@@ -117,6 +130,8 @@ def _keep(path: Path, kept: dict[str, Any]) -> None:
         half.replace(path)
     except OSError as why:
         print(f"not kept: {why}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            half.unlink()
 
 
 def main(argv: list[str]) -> int:
@@ -126,6 +141,7 @@ def main(argv: list[str]) -> int:
         return 2
     site = os.path.realpath(argv[0])
     path = Path(argv[2], f"{zlib.crc32(os.fsencode(site)):08x}.json") if argv[1:] else None
+    tree.many_files()
     before = _kept(path, site) if path else {}
     found, kept = answer(site, before)
     print(json.dumps(found, separators=(",", ":")))

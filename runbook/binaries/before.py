@@ -1,8 +1,9 @@
 """Judge wheels before they are installed: what they would lack beside the torch of a target.
 
-``python -m runbook.binaries.before SITE WHEEL...`` prints ``{"links": {...}}`` as ``python -m runbook.binaries`` does, for the
-files of the wheels; for every file of the environment when torch itself is among them. The target is not touched: a
-temporary folder gets the wheels' libraries, and symbolic links to those that the target has and the wheels do not replace.
+``python -m runbook.binaries.before SITE ROOM WHEEL...`` prints ``{"links": {...}}`` as ``python -m runbook.binaries`` does, for the
+files of the wheels; for every file of the environment when torch itself is among them. The target is not touched: ROOM,
+an empty folder, gets the wheels' libraries, and symbolic links to those that the target has and the wheels do not replace.
+Who made it removes it: this program may be killed at its deadline.
 """
 
 import json
@@ -10,11 +11,11 @@ import os
 import re
 import shutil
 import sys
-import tempfile
-import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from runbook.binaries import link, tree
+from runbook.binaries import link, packed, tree
 
 BESIDE = ("torch/__init__.py", "torch/version.py")  # read to know what torch loads first
 
@@ -23,8 +24,8 @@ def judge(site: Path, wheels: list[Path], room: Path) -> dict[str, object]:
     """The links of the wheels as if installed into ``site``; ``room`` is an empty folder for the copy.
 
     Raises:
-        zipfile.BadZipFile: a wheel is no zip file.
-        OSError: one cannot be read, or the disk is full.
+        packed.BadWheel: a wheel cannot be read.
+        OSError: the disk is full.
     """
     prefix = site.parents[2]
     copy = room / site.relative_to(prefix)
@@ -53,18 +54,31 @@ def judge(site: Path, wheels: list[Path], room: Path) -> dict[str, object]:
 def _unpack(wheel: Path, folder: Path) -> list[str]:
     """Write what matters here below ``folder``; its names there. ``NAME.data/platlib/`` stands for the folder itself."""
     names = []
-    with zipfile.ZipFile(wheel) as packed:
-        for name in packed.namelist():
-            inner = re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", name)
+    with _named(wheel), packed.opened(wheel) as archive:
+        for member in packed.members(archive, _is_wanted):
+            inner = _inside(member.filename)
             path = PurePosixPath(inner)
-            wanted = tree.is_library(path.name) or inner in BESIDE
-            if not wanted or name.endswith("/") or path.is_absolute() or ".." in path.parts:
-                continue
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            with packed.open(name) as source, (folder / path).open("wb") as target:
+            with archive.open(member) as source, (folder / path).open("wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
             names.append(inner)
     return names
+
+
+@contextmanager
+def _named(wheel: Path) -> Iterator[None]:
+    try:
+        yield
+    except packed.BadWheel as why:
+        raise packed.BadWheel(f"{wheel.name}: {why}") from why
+
+
+def _inside(name: str) -> str:
+    return re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", name)
+
+
+def _is_wanted(name: str) -> bool:
+    return tree.is_library(name.rpartition("/")[2]) or _inside(name) in BESIDE
 
 
 def _installed(site: Path, wheel: Path) -> list[str]:
@@ -72,29 +86,24 @@ def _installed(site: Path, wheel: Path) -> list[str]:
     name = re.sub(r"[-_.]+", "_", wheel.name.partition("-")[0]).lower()
     for record in site.glob("*.dist-info/RECORD"):
         if re.sub(r"[-_.]+", "_", record.parent.name.partition("-")[0]).lower() == name:
-            return [
-                line.partition(",")[0]
-                for line in record.read_text(encoding="utf-8", errors="replace").splitlines()
-            ]
+            return [line.partition(",")[0] for line in tree.text(str(record)).splitlines()]
     return []
 
 
 def main(argv: list[str]) -> int:
-    """Answer; 2 for arguments that are no folder and wheels, 3 when one cannot be read."""
-    if not argv[1:] or not os.path.isdir(argv[0]):
-        print("usage: python -m runbook.binaries.before SITE WHEEL...; SITE is a folder", file=sys.stderr)
+    """Answer; 2 for arguments that are no folders and wheels, 3 when one cannot be read."""
+    if not argv[2:] or not all(map(os.path.isdir, argv[:2])):
+        print(
+            "usage: python -m runbook.binaries.before SITE ROOM WHEEL...; both are folders, ROOM is empty",
+            file=sys.stderr,
+        )
         return 2
+    tree.many_files()
     try:
-        with tempfile.TemporaryDirectory(prefix="runbook-abi-") as room:
-            print(
-                json.dumps(
-                    judge(
-                        Path(os.path.realpath(argv[0])), [Path(one) for one in argv[1:]], Path(room).resolve()
-                    )
-                )
-            )
-    except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError) as why:
-        print(f"not read: {why}", file=sys.stderr)
+        site, room = (Path(os.path.realpath(one)) for one in argv[:2])
+        print(json.dumps(judge(site, [Path(one) for one in argv[2:]], room)))
+    except (OSError, packed.BadWheel) as why:
+        print(why, file=sys.stderr)
         return 3
     return 0
 

@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from runbook.binaries import tree
+
 MAGIC = b"\x50\xed\x55\xba"
 CONTAINER, ENTRY = struct.Struct("<4sHHQ"), struct.Struct("<HHIQQHHIQQ")
 ENTRY_HEADER, VERSION = 64, 1
@@ -36,11 +38,15 @@ DATA = (".cask_resource", ".ldata")
 NEAR, FAR = 512, 1 << 20  # bytes in which the next container is looked for, at first and then
 CLOSE, WINDOW = 1 << 14, 1 << 16  # parts that lie so close are read many at a time
 EM_CUDA, OLD_ABI, NEW_ABI = 190, 51, 65
+KINDS = 4096  # of lists of targets in one library; a real one has some dozens
 NOTES = 16  # of so many programs in a folder one has its note read
 SPECIFIC = b"\x02\x09\x01"  # a record of .nv.compat, four bytes each
 
 
 LONGEST = 1 << 26  # of a table; what says that it is longer is damaged
+
+
+Entries = dict[tuple[int, str], tuple[int, int]]  # (kind, target without prefix) -> the newest version
 
 
 class Unreadable(Exception):
@@ -58,7 +64,7 @@ def read(path: str) -> dict[str, Any] | None:
         Unreadable: an ELF file whose sections cannot be read, or a container that ends early.
         OSError: the file cannot be opened or read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = tree.open_file(path)
     try:
         return _read(fd)
     finally:
@@ -66,11 +72,12 @@ def read(path: str) -> dict[str, Any] | None:
 
 
 def _read(fd: int) -> dict[str, Any] | None:
-    found = {name: (start, size) for name, kind, start, size in _sections(fd) if kind != SHT_NOBITS}
+    found = _sections(fd)
     name = EXECUTABLE if EXECUTABLE in found else RELOCATABLE
     if name not in found:
         return None
-    if sum(found[name]) > os.fstat(fd).st_size:
+    length = os.fstat(fd).st_size
+    if any(start + size > length for start, size in found.values()):
         raise Unreadable("cut short: its machine code ends beyond its end")
     units: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
     sass: set[str] = set()
@@ -78,14 +85,16 @@ def _read(fd: int) -> dict[str, Any] | None:
     file = _Ahead(fd)
     for section in (name, *DATA):
         for entries in _containers(file, *found.get(section, (0, 0)), strict=section == name):
-            code = {f"sm_{target}" for kind, target, _ in entries if kind == ELF}
-            ptx = {f"compute_{target}" for kind, target, _ in entries if kind == PTX}
+            code = {f"sm_{target}" for kind, target in entries if kind == ELF}
+            ptx = {f"compute_{target}" for kind, target in entries if kind == PTX}
             sass |= code
-            for kind, target, version in entries:
+            for (kind, target), version in entries.items():
                 if kind == PTX:
                     isa[f"compute_{target}"] = max(version, isa.get(f"compute_{target}", version))
             if section == name:
                 units[tuple(ordered(code)), tuple(ordered(ptx))] += 1
+                if len(units) > KINDS:
+                    raise Unreadable(f"more than {KINDS} different lists of targets in it: it is damaged")
     if not sass and not isa:
         return None
     ranked = sorted(units.items(), key=lambda unit: (-unit[1], unit[0]))
@@ -102,11 +111,15 @@ def ordered(targets: Any) -> list[str]:  # noqa: ANN401 - any iterable of string
     return sorted(targets, key=lambda target: (int(re.sub(r"\D", "", target)), target))
 
 
-def _sections(fd: int) -> list[tuple[str, int, int, int]]:
-    """(name, type, offset, size) of each section of an ELF file; empty when it is none."""
+def _sections(fd: int) -> dict[str, tuple[int, int]]:
+    """Name -> (offset, size) of those sections of an ELF file that may hold code for GPUs; none when it is a text or an archive."""
     head = os.pread(fd, 64, 0)
+    if not head:
+        raise Unreadable("empty file")
     if head[:4] != ELF_MAGIC:
-        return []
+        if tree.is_spoilt(head):
+            raise Unreadable("neither an ELF file nor a text")
+        return {}
     if len(head) < 64 or head[4:6] != ELF64_LITTLE:  # noqa: PLR2004 - the size of an ELF header
         raise Unreadable("no 64-bit little-endian ELF file")
     (start,) = struct.unpack_from("<Q", head, 40)
@@ -118,9 +131,13 @@ def _sections(fd: int) -> list[tuple[str, int, int, int]]:
         raise Unreadable("cut short: its section headers lie beyond its end")
     rows = list(SECTION.iter_unpack(table))
     text = _at(fd, rows[names][4], rows[names][5])
-    return [
-        (text[row[0] : text.find(b"\0", row[0])].decode("latin-1"), row[1], row[4], row[5]) for row in rows
-    ]
+    return {
+        name: (row[4], row[5])
+        for row in rows
+        if row[1] != SHT_NOBITS
+        for name in (EXECUTABLE, RELOCATABLE, *DATA)
+        if text.startswith(name.encode() + b"\0", row[0])
+    }
 
 
 def _at(fd: int, start: int, size: int) -> bytes:
@@ -146,10 +163,8 @@ class _Ahead:
         return self.data[begin : begin + size]
 
 
-def _containers(
-    file: _Ahead, start: int, size: int, *, strict: bool
-) -> Iterator[list[tuple[int, str, tuple[int, int]]]]:
-    """The entries of each container in a part of the file: (kind, target without prefix, version).
+def _containers(file: _Ahead, start: int, size: int, *, strict: bool) -> Iterator[Entries]:
+    """The entries of each container in a part of the file.
 
     ``strict``: what is there must be whole. Elsewhere the magic number may be part of something else.
     """
@@ -184,8 +199,8 @@ def _find(file: _Ahead, at: int, end: int) -> int:
     return -1
 
 
-def _entries(file: _Ahead, at: int, end: int) -> list[tuple[int, str, tuple[int, int]]] | None:
-    found = []
+def _entries(file: _Ahead, at: int, end: int) -> Entries | None:
+    found: Entries = {}
     while at < end:
         head = file.at(at, ENTRY_HEADER)
         if len(head) < ENTRY_HEADER:
@@ -193,7 +208,9 @@ def _entries(file: _Ahead, at: int, end: int) -> list[tuple[int, str, tuple[int,
         kind, _, header, payload, _, minor, major, target, _, flags = ENTRY.unpack_from(head)
         if header < ENTRY_HEADER or at + header + payload > end or not 10 <= target <= 999:  # noqa: PLR2004 - two or three digits
             return None
-        found.append((kind, f"{target}{_suffix(flags)}", (major, minor)))
+        if kind in {PTX, ELF}:
+            key = (kind, f"{target}{_suffix(flags)}")
+            found[key] = max((major, minor), found.get(key, (0, 0)))
         at += header + payload
     return found
 
@@ -227,7 +244,7 @@ def _cubins(paths: Iterable[str], every: int = 1) -> Iterator[str | None]:
     suffixes: dict[int, str] = {}
     for place, path in enumerate(paths):
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = tree.open_file(path)
         except OSError:
             if every == 1:
                 raise

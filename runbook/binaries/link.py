@@ -5,19 +5,19 @@ The answer of one file rests on others, so what is kept is kept as one, with the
 
 import os
 import re
-import struct
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runbook.binaries import tree
 from runbook.sonames import CUDA, DRIVER, TORCH
 
 if TYPE_CHECKING:
     from runbook.binaries.loader import Load, View
     from runbook.binaries.symbols import Library, Symbol
 
-FORMAT = 1
+FORMAT = 2
 LISTED = 8  # missing symbols of one file that are named; how many there are is said beside them
 YOUNG_NS = 2_000_000_000  # a file this young may change once more within one tick of the clock that dates it
 
@@ -38,7 +38,7 @@ def links(site: Path, libraries: Iterable[Path], kept: object = None) -> dict[st
             for name in [*every, *(f"{site}/torch/{one}.py" for one in ("__init__", "version"))]
         },
     }
-    if isinstance(kept, dict) and _still_true(kept.get("basis"), basis):
+    if isinstance(kept, dict) and _still_true(kept.get("basis"), basis) and _answers(kept):
         return kept
     from runbook.binaries.loader import View
 
@@ -49,16 +49,19 @@ def links(site: Path, libraries: Iterable[Path], kept: object = None) -> dict[st
     return {"files": rows, "system": _system(view), "basis": basis}
 
 
+def _answers(kept: dict[str, Any]) -> bool:
+    return isinstance(kept.get("files"), list) and isinstance(kept.get("system"), dict)
+
+
 Identity = list[int] | None
 
 
 def _identity(path: str) -> Identity:
-    """Size and time of change (ns) of a file or folder, None when there is none."""
+    """Size and times of change (ns) of a file or folder, None when there is none."""
     try:
-        found = os.stat(path)
-    except OSError:
+        return tree.identity(os.stat(path))
+    except (OSError, ValueError):
         return None
-    return [found.st_size, found.st_mtime_ns]
 
 
 def _settled(identities: dict[str, Identity], now: int) -> dict[str, Identity]:
@@ -81,19 +84,20 @@ def _beside(site: Path) -> list[str]:
     """Libraries on PYTHONPATH and in the folders that ``.pth`` files add: an extension built in place lies there."""
     folders = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(":") if one]
     for note in sorted(site.glob("*.pth")):
-        lines = note.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = tree.text(str(note)).splitlines()
         folders += [
             site / line for line in lines if line and not line.startswith(("#", "import ", "import\t"))
         ]
-    return sorted(
-        {
-            str(path)
-            for folder in folders
-            if folder.is_dir() and not folder.is_relative_to(site) and not site.is_relative_to(folder)
-            for depth in ("*.so", "*/*.so")
-            for path in folder.glob(depth)
-        }
-    )
+    return sorted({path for folder in folders for path in _libraries_in(folder, site)})
+
+
+def _libraries_in(folder: Path, site: Path) -> list[str]:
+    if folder.is_relative_to(site) or site.is_relative_to(folder):
+        return []
+    try:
+        return [str(path) for depth in ("*.so", "*/*.so") for path in folder.glob(depth)]
+    except (OSError, ValueError):  # a line of a .pth file may be anything
+        return []
 
 
 _DRIVER_SYMBOL = re.compile(rb"(cu|nvml)[A-Z]")
@@ -112,13 +116,17 @@ _STRINGS = {
 
 
 def _rows(site: Path, paths: Iterable[str], view: "View") -> list[dict[str, Any]]:
+    from runbook.binaries.symbols import DAMAGE, BadElf
+
     with_torch = {library.path: load for load in reversed(view.torch_loads) for library in load.libraries}
     names = {path: path.removeprefix(f"{site}/") for path in sorted(paths)}
     loads: dict[str, Load] = {}
     for path in names:
-        library = view.open(path)
+        library = view.peek(path)
         if library and (path in with_torch or _of_interest(library)):
             loads[path] = with_torch.get(path) or view.dlopen(library)
+        elif library:
+            view.forget(library)
     # Libraries that a package carries for its extensions, such as libpng in torchvision.libs, are judged as loaded by these.
     extensions = {
         path: load for path, load in loads.items() if any(map(TORCH.match, load.libraries[0].needed))
@@ -132,14 +140,20 @@ def _rows(site: Path, paths: Iterable[str], view: "View") -> list[dict[str, Any]
         library = view.open(path)
         try:
             rows[path] = _row(library, load, view)  # type: ignore[arg-type]  # it was opened above
-        except (struct.error, IndexError, ValueError) as why:
-            view.damaged[path] = f"not as ELF is: {why}"
+        except (BadElf, *DAMAGE) as why:
+            view.spoilt(library, why)  # type: ignore[arg-type]  # as above
+    # A file may turn out to be damaged only when another one looks for its symbols there.
+    rows = {path: row for path, row in rows.items() if path not in view.damaged}
     for path, row in rows.items():
         row["file"] = names[path]
         row["role"] = _role(row, view, loaded=path in with_torch, extension=path in of_extensions)
         # A file may be sound itself and still not load, for what it needs does not.
         below = [one.path for one in loads[path].below(view.open(path))]  # type: ignore[arg-type]
-        lame = [one for one in below if (_broken(rows[one]) if one in rows else one in loads[path].absent)]
+        lame = [
+            one
+            for one in below
+            if one in view.damaged or (_broken(rows[one]) if one in rows else one in loads[path].absent)
+        ]
         row["through"] = [one.removeprefix(f"{site}/") for one in lame[:LISTED]]
     damaged = [
         {"file": names[path], "role": "damaged", "problem": why}
@@ -187,7 +201,7 @@ def _row(library: "Library", load: "Load", view: "View") -> dict[str, Any]:
             }
             for one in missing[:LISTED]
         ],
-        "missing_versions": _missing_versions(library, load.libraries),
+        "missing_versions": _missing_versions(library, load.libraries, view),
         "highest": _highest(version for _, version, _, weak in library.asked_versions if not weak),
         "through": [],
     }
@@ -234,7 +248,7 @@ def _strings(undefined: dict[int, "Symbol"]) -> str:
     )
 
 
-def _missing_versions(library: "Library", scope: list["Library"]) -> list[dict[str, str]]:
+def _missing_versions(library: "Library", scope: list["Library"], view: "View") -> list[dict[str, str]]:
     """Versions such as GLIBCXX_3.4.32 that the library which should define them does not."""
     by_name = {one.name: one for one in reversed(scope)}
     return [
@@ -242,8 +256,8 @@ def _missing_versions(library: "Library", scope: list["Library"]) -> list[dict[s
         for name, version, _, weak in library.asked_versions
         if not weak
         and name in by_name
-        and by_name[name].versions
-        and version.encode() not in by_name[name].versions.values()
+        and (versions := view.versions(by_name[name]))
+        and version.encode() not in versions
     ]
 
 
@@ -299,7 +313,7 @@ def _system(view: "View") -> dict[str, Any]:
     for name in ("libc.so.6", "libstdc++.so.6"):
         library = view.loaded.get(name) or (view.search(name, view.python) if view.python else None)
         found[name] = (
-            {"path": library.path, **_highest(map(bytes.decode, library.versions.values()))}
+            {"path": library.path, **_highest(one.decode(errors="replace") for one in view.versions(library))}
             if library
             else {}
         )

@@ -12,9 +12,11 @@ import re
 import struct
 from collections import ChainMap, deque
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from runbook.binaries.symbols import BadElf, Foreign, Library, Symbol, gnu_hash
+from runbook.binaries import tree
+from runbook.binaries.symbols import DAMAGE, BadElf, Foreign, Library, Symbol, gnu_hash
 
 # What torch's own list of CUDA libraries to load looks like, in all releases since 2.0: a dict or a list of pairs.
 _PRELOADED = re.compile(r"""["'](\w+)["']\s*[,:]\s*["'](lib[\w.*\[\]-]+)["']""")
@@ -57,6 +59,7 @@ class View:
         self.damaged: dict[str, str] = {}  # files that cannot be read -> why
         self._folders: dict[str, frozenset[str]] = {}
         self._opened: dict[str, Library | None] = {}
+        self._peeked = ""
         self._hashes: dict[bytes, int] = {}
         self._brought_by: dict[str, Library | None] = {}
         self._cached = self._ld_cache()
@@ -80,17 +83,35 @@ class View:
                 self._opened[path] = Library(path)
             except Foreign:
                 self._opened[path] = None
-            except (BadElf, OSError) as why:
+            except BadElf as why:
                 self._opened[path] = None
                 self.damaged[path] = str(why)
+            except (OSError, ValueError) as why:
+                self._opened[path] = None
+                self.damaged[path] = getattr(why, "strerror", None) or str(why)
         return self._opened[path]
+
+    def peek(self, path: str) -> Library | None:
+        """As ``open``, for one that may be of no interest; ``forget`` it then, for each keeps a file open."""
+        self._peeked = "" if path in self._opened else path
+        return self.open(path)
+
+    def forget(self, library: Library) -> None:
+        """Close the library that was peeked at last, if nobody had opened it before."""
+        if library.path == self._peeked:
+            library.data.close()
+            del self._opened[library.path]
+
+    def spoilt(self, library: Library, why: Exception) -> None:
+        """Note that a library whose headers were sound is damaged further in."""
+        self.damaged.setdefault(library.path, f"not as ELF is: {why}")
 
     def _holds(self, folder: str, name: str) -> bool:
         if folder not in self._folders:
             self.touched.add(folder)
             try:
                 self._folders[folder] = frozenset(os.listdir(folder))
-            except OSError:
+            except (OSError, ValueError):
                 self._folders[folder] = frozenset()
         return name in self._folders[folder]
 
@@ -119,15 +140,12 @@ class View:
         version, prefix = self.site.parent.name, self.site.parent.parent.parent
         for folder in (prefix / "bin", Path("/usr/bin")):
             for name in (version, "python", "python3"):
-                if (folder / name).exists() and (found := self.open(os.path.realpath(folder / name))):
+                if os.path.exists(folder / name) and (found := self.open(os.path.realpath(folder / name))):
                     return found
         return None
 
     def _text(self, name: str) -> str:
-        try:
-            return (self.site / name).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
+        return tree.text(str(self.site / name))
 
     def _torch_version(self) -> tuple[str, str]:
         text = self._text("torch/version.py")
@@ -216,10 +234,16 @@ class View:
         major = self.torch_cuda.partition(".")[0]
         for package, pattern in _PRELOADED.findall(text.partition("\ndef ")[0]):
             places = [f"nvidia/{package}/lib", f"nvidia/cu{major}/lib", f"{package}/lib"]
-            path = next((path for place in places for path in (self.site / place).glob(pattern)), None)
-            library = self.open(str(path)) if path else None
+            path = next(
+                (path for place in places for path in self._matching(f"{self.site}/{place}", pattern)), ""
+            )
+            library = self.open(path) if path else None
             if library is None or self._try(library).absent:
                 return
+
+    def _matching(self, folder: str, pattern: str) -> list[str]:
+        self._holds(folder, "")
+        return [f"{folder}/{name}" for name in sorted(self._folders[folder]) if fnmatchcase(name, pattern)]
 
     def dlopen(self, library: Library) -> Load:
         """What loading this file after ``import torch`` brings; nothing stays loaded."""
@@ -247,7 +271,24 @@ class View:
         value = self._hashes.get(symbol.name)
         if value is None:
             value = self._hashes[symbol.name] = gnu_hash(symbol.name)
-        return any(library.defines(symbol, value) for library in scope)
+        return any(self._defines(library, symbol, value) for library in scope)
+
+    def _defines(self, library: Library, symbol: Symbol, value: int) -> bool:
+        if library.path in self.damaged:
+            return False
+        try:
+            return library.defines(symbol, value)
+        except (BadElf, *DAMAGE) as why:
+            self.spoilt(library, why)
+            return False
+
+    def versions(self, library: Library) -> list[bytes]:
+        """The versions that a library defines; none when it is damaged."""
+        try:
+            return list(library.versions.values())
+        except (BadElf, *DAMAGE) as why:
+            self.spoilt(library, why)
+            return []
 
 
 def _places(words: str, name: str, owner: Library) -> Iterator[str]:

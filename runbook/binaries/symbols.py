@@ -7,12 +7,15 @@ elf/dl-lookup.c reads them. 64 bits and little-endian only: what NVIDIA's librar
 """
 
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from functools import cached_property
 from operator import mul
 from pathlib import Path
 from typing import NamedTuple
+
+from runbook.binaries import tree
 
 MACHINES = {62: "x86_64", 183: "aarch64"}
 PT_LOAD, PT_DYNAMIC = 1, 2
@@ -29,7 +32,15 @@ VERSION_BITS, HIDDEN = 0x7FFF, 0x8000
 VER_FLG_BASE, VER_FLG_WEAK = 1, 2
 FIRST_NAMED_VERSION = 3  # 0 is local, 1 the base, 2 the first version a file defines
 WORD = 0xFFFFFFFF
-MANY = 0xFFFF  # no file has more versions: the number of one is 15 bits wide
+# What no sound file comes near. Beyond it a file is damaged, or made to keep its reader busy.
+HEADERS, NEEDED, MANY, CHAIN = 512, 4096, 4096, 1 << 14
+SHORT, LONG, ALL_NAMES = (
+    1 << 12,
+    1 << 17,
+    1 << 26,
+)  # bytes of a name of a library or version, of a symbol, of all
+# What reading numbers from wrong places ends in.
+DAMAGE = (struct.error, IndexError, ValueError, ArithmeticError)
 
 # Powers of 33 modulo 2^32, highest first: the GNU hash of a name is a polynomial, and a sum of products is quick.
 _LONGEST = 1024
@@ -79,29 +90,40 @@ class Library:
 
     Raises:
         Foreign: it is no library for the loader.
-        BadElf: it is one, and cut short or otherwise damaged. What is read later may raise ``struct.error`` or ``ValueError``.
+        BadElf: it is one, and cut short or otherwise damaged. What is read later may raise one of ``DAMAGE``.
         OSError: it cannot be opened.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = str(path)
-        with Path(path).open("rb") as file:
-            try:
-                self.data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-            except ValueError as why:
-                raise BadElf("empty file") from why
+        self._places: dict[int, int] = {}
+        fd = tree.open_file(self.path)
+        try:
+            self.data = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+        except ValueError as why:
+            raise BadElf("empty file") from why
+        finally:
+            os.close(fd)
         try:
             self._read()
-        except (struct.error, IndexError, ValueError) as why:
+        except DAMAGE as why:
+            self.data.close()
             raise BadElf(f"cut short or not as ELF is: {why}") from why
+        except BadElf:
+            self.data.close()
+            raise
 
     def _read(self) -> None:
         data = self.data
         if data[:4] != b"\x7fELF" or data[4] != 2 or data[5] != 1:  # noqa: PLR2004 - class 64, little-endian
+            if tree.is_spoilt(data[:64]):
+                raise BadElf("neither an ELF file nor a text")
             raise Foreign("not a 64-bit little-endian ELF file")
         self.machine = MACHINES.get(struct.unpack_from("<H", data, 18)[0], "other")
         program, self._sections = struct.unpack_from("<QQ", data, 32)
         size, count, self._section_size, self._section_count = struct.unpack_from("<HHHH", data, 54)
+        if count > HEADERS:
+            raise BadElf(f"it says that it has {count} program headers")
         self._loads: list[tuple[int, int, int]] = []
         dynamic = None
         for at in range(program, program + size * count, size):
@@ -112,17 +134,8 @@ class Library:
                 self._loads.append((address, address + in_file, offset))
             elif kind == PT_DYNAMIC:
                 dynamic = (offset, in_file)
-        if dynamic is None:
-            raise Foreign("no dynamic section: nothing for the loader to do")
         self._tags: dict[int, int] = {}
-        needed, end = [], dynamic[0] + dynamic[1] // 16 * 16
-        for tag, value in struct.iter_unpack("<QQ", data[dynamic[0] : end]):
-            if tag == 0:
-                break
-            if tag == DT_NEEDED:
-                needed.append(value)
-            else:
-                self._tags[tag] = value
+        needed = self._dynamic(dynamic)
         self._strings = self._at(DT_STRTAB)
         self._symbols = self._at(DT_SYMTAB)
         self.needed = tuple(self._text(each).decode() for each in needed)
@@ -130,6 +143,24 @@ class Library:
         self.runpath = self._named(DT_RUNPATH)
         # A file that has both is looked up by its RUNPATH alone (ld.so(8)).
         self.rpath = "" if self.runpath else self._named(DT_RPATH)
+
+    def _dynamic(self, dynamic: tuple[int, int] | None) -> list[int]:
+        """Fill ``_tags`` from the section at (offset, size); where the names of needed libraries stand."""
+        data = self.data
+        if dynamic is None:
+            raise Foreign("no dynamic section: nothing for the loader to do")
+        needed: list[int] = []
+        end = dynamic[0] + dynamic[1] // 16 * 16
+        for tag, value in struct.iter_unpack("<QQ", data[dynamic[0] : end]):
+            if tag == 0:
+                break
+            if tag == DT_NEEDED:
+                needed.append(value)
+                if len(needed) > NEEDED:
+                    raise BadElf("a list of needed libraries without an end")
+            else:
+                self._tags[tag] = value
+        return needed
 
     @property
     def name(self) -> str:
@@ -141,17 +172,25 @@ class Library:
 
     def _at(self, tag: int) -> int:
         """Where in the file a table lies that the dynamic section gives the address of; 0 when it has none."""
+        if tag in self._places:
+            return self._places[tag]
         address = self._tags.get(tag)
-        if address is None:
-            return 0
-        for start, end, offset in self._loads:
-            if start <= address < end:
-                return address - start + offset
-        raise BadElf(f"table {tag:#x} lies outside the file")
+        found = 0 if address is None else self._in_file(address)
+        if found < 0:
+            raise BadElf(f"table {tag:#x} lies outside the file")
+        self._places[tag] = found
+        return found
 
-    def _text(self, offset: int) -> bytes:
+    def _in_file(self, address: int) -> int:
+        places = (address - start + offset for start, end, offset in self._loads if start <= address < end)
+        return next(places, -1)
+
+    def _text(self, offset: int, longest: int = SHORT) -> bytes:
         start = self._strings + offset
-        return self.data[start : self.data.find(b"\0", start)]
+        end = self.data.find(b"\0", start, start + longest)
+        if end < 0:
+            raise ValueError(f"a name at byte {start} has no end")
+        return self.data[start:end]
 
     @cached_property
     def _hashed_from(self) -> int:
@@ -160,7 +199,8 @@ class Library:
         if not at:
             return 0
         buckets, first, words = struct.unpack_from("<III", self.data, at)
-        return first if any(self.data[at + 16 + 8 * words : at + 16 + 8 * words + 4 * buckets]) else 0
+        table = self.data[at + 16 + 8 * words : at + 16 + 8 * words + 4 * buckets]
+        return first if table.count(0) < len(table) else 0
 
     @cached_property
     def _symbol_count(self) -> int:
@@ -182,11 +222,14 @@ class Library:
     @cached_property
     def asked_versions(self) -> tuple[tuple[str, str, int, bool], ...]:
         """Versions this file asks for: library, version, its index among the symbols' versions, and whether it may lack."""
-        at, found = self._at(DT_VERNEED), []
+        at = self._at(DT_VERNEED)
+        found: list[tuple[str, str, int, bool]] = []
         for _ in range(min(self._tags.get(DT_VERNEEDNUM, 0), MANY) if at else 0):
             _, count, file, first, following = struct.unpack_from("<HHIII", self.data, at)
             library, entry = self._text(file).decode(), at + first
             for _ in range(count):
+                if len(found) > MANY:
+                    raise ValueError("its list of versions leads in a circle")
                 _, flags, index, name, after = struct.unpack_from("<IHHII", self.data, entry)
                 found.append(
                     (library, self._text(name).decode(), index & VERSION_BITS, bool(flags & VER_FLG_WEAK))
@@ -212,13 +255,20 @@ class Library:
 
     def undefined(self) -> dict[int, Symbol]:
         """Symbols, by index, that some other library must define. Weak ones may lack, so they are left out."""
-        found = {}
+        found, letters = {}, 0
         asked = {index: (library, version.encode()) for library, version, index, _ in self.asked_versions}
         for index in range(1, self._hashed_from or self._symbol_count):
             name, info, _, section, _, _ = SYMBOL.unpack_from(self.data, self._symbols + index * SYMBOL.size)
-            if section == SHN_UNDEF and info >> 4 not in (STB_LOCAL, STB_WEAK) and (text := self._text(name)):
+            if (
+                section == SHN_UNDEF
+                and info >> 4 not in (STB_LOCAL, STB_WEAK)
+                and (text := self._text(name, LONG))
+            ):
                 provider, version = asked.get(self._version_of(index) & VERSION_BITS, ("", b""))
                 found[index] = Symbol(text, version, provider)
+                letters += len(text) + SYMBOL.size
+                if letters > ALL_NAMES:
+                    raise ValueError("more names than a library has")
         return found
 
     def defines(self, symbol: Symbol, value: int) -> bool:
@@ -235,13 +285,16 @@ class Library:
         if not word >> value % 64 & word >> (value >> shift) % 64 & 1:
             return
         index = struct.unpack_from("<I", self.data, bucket_at + 4 * (value % buckets))[0]
-        while index:
+        if not index:
+            return
+        for _ in range(CHAIN):
             link = struct.unpack_from("<I", self.data, chain_at + 4 * index)[0]
             if link | 1 == value | 1:
                 yield index
             if link & 1:
                 return
             index += 1
+        raise ValueError("a chain of its hash table has no end")
 
     @cached_property
     def _gnu(self) -> tuple[int, int, int, int, int, int] | None:
@@ -258,11 +311,12 @@ class Library:
             return
         buckets, chain = struct.unpack_from("<II", self.data, at)
         index = struct.unpack_from("<I", self.data, at + 8 + 4 * (sysv_hash(name) % buckets))[0]
-        for _ in range(chain):
+        for _ in range(min(chain, CHAIN) + 1):
             if not index:
                 return
             yield index
             index = struct.unpack_from("<I", self.data, at + 8 + 4 * (buckets + index))[0]
+        raise ValueError("a chain of its hash table has no end")
 
     def _fits(self, index: int, symbol: Symbol) -> bool:
         name, info, _, section, value, _ = SYMBOL.unpack_from(self.data, self._symbols + index * SYMBOL.size)

@@ -124,7 +124,7 @@ def _bring(names: list[str]) -> Fix:
     return Fix(
         "Install what belongs together: "
         + ", ".join(packages)
-        + " hold them; a library of another CUDA needs another build",
+        + f" {'holds' if len(packages) == 1 else 'hold'} what is missing; a library of another CUDA needs another build",
         ("runbook run 03_python", f"uv pip install --python {{python}} --reinstall {' '.join(packages)}"),
         Risk.REBUILD,
     )

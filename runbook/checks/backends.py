@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from runbook import launch, tables
-from runbook.checks.readings import GPU_QUESTION, NO_GPU, distributions, gpus, need, stack_of
+from runbook.checks.readings import GPU_QUESTION, NO_CARD, NO_GPU, distributions, gpus, need, stack_of
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
 from runbook.parse import attention, numbers, python_env
 from runbook.parse.attention import Choice, Model
@@ -12,6 +12,8 @@ from runbook.probe import Probe
 
 CONFIG = "{model}/config.json"
 VERSION_PY = "{site}/torch/version.py"
+ABSENT = Fix("Install the GPU wheel of vLLM whole: a faster backend is not there (FLASH-001, VLLM-008)", ("runbook run 03_python",), Risk.REBUILD)  # fmt: skip
+CAPABILITY = "the compute capability of the GPU"
 HALF = ("half", "float16")
 # Every Qwen3.5 has attention heads of 256 and linear layers with keys of 128, in bfloat16 (its config.json).
 QWEN, QWEN_HEAD, QWEN_KEY = "Qwen/Qwen3.5", 256, 128
@@ -61,6 +63,13 @@ def capabilities(host: Probe) -> list[str]:
     return sorted({one.compute_cap for one in gpus(host) if one.compute_cap}, key=attention.split)
 
 
+def no_card(host: Probe) -> str:
+    """Why there is no card to choose for; "" where nvidia-smi lists one."""
+    if not has_nvidia_gpu(host):
+        return NO_GPU
+    return "" if gpus(host) else NO_CARD
+
+
 def present(host: Probe) -> Callable[[str], bool]:
     """Whether a module that a backend imports is in the target."""
     return lambda module: bool(host.glob(MODULES[module]))
@@ -82,14 +91,14 @@ def backend(host: Probe) -> Answer:
     made, _, about = model(host, stack)
     if stack.device == "cpu":
         return _on_cpu(version, made, about)
-    if not has_nvidia_gpu(host):
-        return skip(NO_GPU)
+    if nothing := no_card(host):
+        return skip(nothing)
     if made is None:
         return unknown(NO_CONFIG, about)
     caps = capabilities(host)
     choices = {cap: attention.choose(version, cap, made, present(host)) for cap in caps}
     if not caps or None in choices.values():
-        what = f"how vLLM {version or '(not found)'} chooses" if caps else "the compute capability of the GPU"
+        what = f"how vLLM {version or '(not found)'} chooses" if caps else CAPABILITY
         return unknown(f"{what} is not on record", about)
     seen = [about, *_ignored(host, version)]
     named = planned(stack, "--attention-backend", "")
@@ -151,7 +160,8 @@ def _by_choice(choices: list[Choice], seen: list[Evidence]) -> Answer:
             *seen, fix=fix, reason=f"{compiled[0]} is compiled on this machine, with nvcc, when first used"
         )
     if any(one.compiles for one in choices):
-        fix = Fix("Nothing is broken; a card of 8.0 or later has a faster backend")
+        gone = any("is not installed" in one.because for one in choices)
+        fix = ABSENT if gone else Fix("Nothing is broken; another card or head size has a faster backend")
         return warn(
             *seen, fix=fix, reason="this is the backend that is left when no other fits, compiled by Triton"
         )
@@ -182,7 +192,8 @@ def delta_net(host: Probe) -> Answer:
         return skip("the model has no gated delta net layers", about)
     if stack.device == "cpu":
         return _delta_net_on_cpu(version, about)
-    return _delta_net(host, stack, version, about) if has_nvidia_gpu(host) else skip(NO_GPU)
+    nothing = no_card(host)
+    return skip(nothing) if nothing else _delta_net(host, stack, version, about)
 
 
 def _delta_net(host: Probe, stack: Stack, version: str, about: Evidence) -> Answer:
@@ -193,7 +204,8 @@ def _delta_net(host: Probe, stack: Stack, version: str, about: Evidence) -> Answ
     rules = {cap: attention.gdn(version, cap, asked, QWEN_KEY, major) for cap in caps}
     taken = [rule for rule in rules.values() if rule]
     if not caps or len(taken) < len(caps):
-        return unknown(f"which kernels vLLM {version or '(not found)'} takes is not on record", about)
+        what = f"which kernels vLLM {version or '(not found)'} takes" if caps else CAPABILITY
+        return unknown(f"{what} is not on record", about)
     seen = [about, need("--gdn-prefill-backend", asked, stack)]
     for cap, rule in zip(caps, taken, strict=True):
         seen.append(Evidence(f"prefill on {cap}", rule.backend, GPU_QUESTION))

@@ -234,11 +234,10 @@ def _too_old(
             reason=f"{name} is beyond this driver; torch, built for CUDA {have['torch']}, does not use it",
         )
     served = tables.branch_cuda(number)
-    wheels = (
-        f"take wheels for CUDA {served.split('.', maxsplit=1)[0]}"
-        if served
-        else "take wheels for an older CUDA"
-    )
+    # The stack's own wheels are a way out only where this driver serves them.
+    wheels = ""
+    if served and at_least(number, stack_of(host).driver_floor):
+        wheels = f", or take wheels for CUDA {served.split('.', maxsplit=1)[0]} (runbook run 03_python)"
     classes = {(tables.card(one.name) or {}).get("class") for one in gpus(host)}
     compat = tables.compat_package(
         have[name], int(number.split(".", maxsplit=1)[0])
@@ -248,7 +247,7 @@ def _too_old(
     return fail(
         *seen,
         fix=Fix(
-            f"Install driver {floor} or newer, or {wheels} (runbook run 03_python){extra}",
+            f"Install driver {floor} or newer{wheels}{extra}",
             NEW_DRIVER,
             Risk.REBOOT,
         ),

@@ -6,6 +6,7 @@ from runbook.checks.readings import (
     DIST_INFO,
     GPU_QUESTION,
     NO_GPU,
+    NO_VLLM,
     binaries,
     distributions,
     gpus,
@@ -59,6 +60,9 @@ def bundled(host: Probe) -> Answer:
     )
     code = {one.file.rsplit("/", 1)[1]: one for one in binaries(host) or () if "vllm_flash_attn/" in one.file}
     seen += tuple(Evidence(name, _code(code[name]), BINARIES) for name in found if name in code)
+    if stack.flash_attn == "bundled" and not found and stack.distribution not in distributions(host):
+        fix = Fix("Build the target from its lock", ("runbook run 03_python",), Risk.REBUILD)
+        return fail(*seen, fix=fix, reason=NO_VLLM)
     if stack.flash_attn == "bundled" and not found:
         return fail(
             *seen,
@@ -159,15 +163,14 @@ def generation(host: Probe) -> Answer:
     if stack.device != "cuda":
         return skip("the stack computes on the CPU")
     version = distributions(host).get(stack.distribution, "")
+    if not version:
+        return skip(NO_VLLM)
     caps = sorted({one.compute_cap for one in gpus(host) if one.compute_cap}, key=attention.split)
     picked = {cap: attention.flash_version(version, cap, QWEN_HEAD) for cap in caps}
     if not caps or None in picked.values():
-        why = (
-            f"which flash attention vLLM {version or '(not found)'} picks"
-            if caps
-            else "the compute capability"
-        )
-        return unknown(f"{why} is not on record; nvidia-smi before 510 prints no capability")
+        if caps:
+            return unknown(f"which flash attention vLLM {version} picks is not on record")
+        return unknown("no compute capability was read; nvidia-smi before 510 prints none")
     files = binaries(host)
     seen: list[Evidence] = []
     states = {cap: _state(one, cap, version, files) for cap, one in picked.items() if one}

@@ -76,7 +76,7 @@ def xids(host: Probe) -> Answer:
     if worst == 1:
         again = Fix(action, ("sudo dmesg | grep -E 'NVRM|SXid'",), Risk.RESTART)
         return warn(*seen, fix=again, reason=_why(group[-1]))
-    return fail(*seen, fix=_reset(action), reason=_why(group[-1]))
+    return fail(*seen, fix=_reset(action, f"{group[-1].bus}.0"), reason=_why(group[-1]))
 
 
 def _without_log(cards: tuple[Card, ...], origin: str) -> Answer:
@@ -88,7 +88,7 @@ def _without_log(cards: tuple[Card, ...], origin: str) -> Answer:
     if waiting:
         return fail(
             *seen,
-            fix=_reset(str(waiting[0].recovery)),
+            fix=_reset(str(waiting[0].recovery), waiting[0].bus),
             reason=f"the driver asks for: {waiting[0].recovery}",
         )
     if cards and all(card.recovery == NO_ACTION for card in cards):
@@ -137,8 +137,15 @@ def _why(one: Event) -> str:
     return f"Xid {one.code}: {row.get('for_serving') or row.get('meaning') or row.get('name') or 'not in the table'}"
 
 
-def _reset(text: str) -> Fix:
-    return Fix(text, ("sudo dmesg | grep NVRM", "nvidia-smi -q | grep -i 'recovery action'", "sudo nvidia-smi --gpu-reset -i 0"), Risk.REBOOT)  # fmt: skip
+def _reset(text: str, card: str | None) -> Fix:
+    """The command that the action names; ``card`` is the bus address of the one in question."""
+    look = ("sudo dmesg | grep NVRM", "nvidia-smi -q | grep -i 'recovery action'")
+    said = text.lower()
+    if "fabric manager" in said:
+        return Fix(text, (*look, "sudo systemctl restart nvidia-fabricmanager"), Risk.REBOOT)
+    if "reset" in said:
+        return Fix(text, (*look, f"sudo nvidia-smi --gpu-reset -i {card or 0}"), Risk.REBOOT)
+    return Fix(text, (*look, "sudo reboot") if "restart" in said or "reboot" in said else look, Risk.REBOOT)
 
 
 @check(

@@ -3,7 +3,7 @@
 import re
 
 from runbook import pins
-from runbook.checks.readings import DIST_INFO, distributions, need, stack_of
+from runbook.checks.readings import DIST_INFO, NO_VLLM, distributions, need, stack_of
 from runbook.checks.target import PYVENV, some, target_minor
 from runbook.errors import BadParameter
 from runbook.model import (
@@ -288,6 +288,8 @@ def transformers_range(host: Probe) -> Answer:
 
     stack = stack_of(host)
     have = distributions(host)
+    if stack.distribution not in have:
+        return skip(NO_VLLM)
     name = stack.distribution.replace("-", "_")
     path = f"{{site}}/{name}-{have.get(stack.distribution)}.dist-info/METADATA"
     asked = []

@@ -81,7 +81,7 @@ def names_agree(host: Probe) -> Answer:
         *seen,
         fix=Fix(
             "Name the interpreter in each install, whatever PATH says",
-            ("{python} -m pip install PACKAGE", "uv pip install --python {python} PACKAGE"),
+            ("uv pip install --python {python} PACKAGE", "{python} -m pip install PACKAGE"),
             Risk.NONE,
         ),
         reason="; ".join(wrong),

@@ -10,7 +10,10 @@ from runbook.probe import Probe
 from runbook.probes import questions
 
 GPU_QUESTION = questions.run(nvidia.ARGV)
+USAGE = 2  # exit code of ``runbook.binaries`` for a folder that is none
 NO_GPU = "there is no NVIDIA GPU on this machine"
+NO_CARD = "nvidia-smi names no card; DRIVER-002 says more"
+NO_VLLM = "vLLM is not installed in the target; VLLM-001 says more"
 DIST_INFO = "{site}/*.dist-info"
 BINARIES = questions.run(parse_binaries.ARGV)
 
@@ -18,13 +21,16 @@ __all__ = [
     "BINARIES",
     "DIST_INFO",
     "GPU_QUESTION",
+    "NO_CARD",
     "NO_GPU",
+    "NO_VLLM",
     "binaries",
     "distributions",
     "gpus",
     "links",
     "need",
     "stack_of",
+    "unread",
 ]
 
 
@@ -56,6 +62,31 @@ def binaries(host: Probe) -> tuple[parse_binaries.Binary, ...] | None:
     """
     ran = host.run(parse_binaries.ARGV, parse_binaries.TIMEOUT_S)
     return parse_binaries.binaries(ran.out) if ran.ok else None
+
+
+def unread(host: Probe) -> tuple[str, str, str]:
+    """Why ``binaries`` or ``links`` gave None: what was seen, what was expected, what to do."""
+    ran = host.run(parse_binaries.ARGV, parse_binaries.TIMEOUT_S)
+    seen = "the libraries of the target could not be read"
+    if ran.rc == USAGE and not ran.timed_out:
+        return (
+            f"{seen}: its interpreter did not say where its packages are",
+            "a Python interpreter that starts",
+            "name one with --target",
+        )
+    last = ran.err.strip().splitlines()[-1:]
+    why = (
+        [f"no end within {parse_binaries.TIMEOUT_S:.0f} s"]
+        if ran.timed_out
+        else [f"the reader was killed by signal {-ran.rc}"]
+        if ran.rc < 0
+        else last
+    )
+    return (
+        ": ".join([seen, *why]),
+        "files that are readable and do not change meanwhile",
+        f"try {BINARIES.removeprefix('run ')}",
+    )
 
 
 def links(host: Probe) -> parse_links.Links | None:

@@ -1,7 +1,7 @@
 """CUDA: toolkits and compilers, and whether a build at run time would find a pair that fits."""
 
 from runbook import launch, tables
-from runbook.checks.readings import GPU_QUESTION, NO_GPU, gpus, need, stack_of
+from runbook.checks.readings import GPU_QUESTION, NO_CARD, NO_GPU, gpus, need, stack_of
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
 from runbook.parse import compilers, loader, nvidia, python_env
 from runbook.pins import Stack, has_nvidia_gpu
@@ -270,7 +270,9 @@ def fit(host: Probe) -> Answer:
 def _fits(host: Probe, stack: Stack, nvcc: Evidence) -> Answer:
     """The verdict about one nvcc."""
     release = str(nvcc.value)
-    _, torch = python_env.torch_version(host.read_text(VERSION_FILE))
+    built, torch = python_env.torch_version(host.read_text(VERSION_FILE))
+    if built and torch is None:
+        return skip("torch is not built for CUDA, so nothing is built against it; TORCH-002 says more", nvcc)
     name, said = host_compiler(host)
     argv = [name, "--version"]
     gxx = compilers.compiler(host.run(argv).out)
@@ -292,6 +294,8 @@ def _fits(host: Probe, stack: Stack, nvcc: Evidence) -> Answer:
         if planned(stack):
             return fail(*seen, fix=fix, reason=why)
         return warn(*seen, fix=fix, reason=f"{why} (no harm yet: the plan compiles nothing with nvcc)")
+    if not caps and not gpus(host):
+        return skip(NO_CARD, *seen)
     if row is None or torch is None or not caps or gxx is None:
         return unknown("nvcc's release, torch's CUDA, the card or the host compiler is not known here", *seen)
     return ok(*seen)

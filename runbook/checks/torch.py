@@ -227,11 +227,15 @@ def right(host: Probe) -> Answer:
     if device == "cuda" and not has_nvidia_gpu(host):
         return skip(NO_GPU)
     facts = host.inside("torch_matmul", {"device": device})
-    if "error" in facts:
-        return fail(
-            Evidence("error", str(facts["error"]), f"inside torch_matmul device={device}"), fix=REBUILD
-        )
     asked = f"inside torch_matmul device={device}"
+    if "error" in facts:
+        seen = [Evidence("error", str(facts["error"]), asked)]
+        if device == "cuda":
+            fix = Fix("See first why torch cannot use the GPU", ("runbook check TORCH-005 --cost inside",))
+            return fail(
+                *seen, fix=fix, reason="nothing was computed; where TORCH-005 fails too, it names the cause"
+            )
+        return fail(*seen, fix=REBUILD)
     figures = {name: facts["errors"][name] for name in TOLERANCE}
     limits = dict(TOLERANCE)
     if "convolution" in facts:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runbook import launch, pins, tables
-from runbook.checks.readings import DIST_INFO, NO_GPU, distributions, need, stack_of
+from runbook.checks.readings import DIST_INFO, NO_GPU, NO_VLLM, distributions, need, stack_of
 from runbook.model import (
     Answer,
     Cost,
@@ -17,7 +17,6 @@ from runbook.model import (
     fail,
     ok,
     skip,
-    unknown,
     warn,
 )
 from runbook.parse import vllm_flags
@@ -238,7 +237,7 @@ def planned(host: Probe) -> Answer:
     have = distributions(host).get(stack.distribution)
     known = shipped(stack)
     if have is None:
-        return unknown(f"{stack.distribution} was not found in the target")
+        return skip(NO_VLLM)
     if known is None or known.version != have.partition("+")[0]:
         return skip(f"the list shipped is not of vLLM {have}; VLLM-005 asks the installed parser")
     found = vllm_flags.judge(planned_command(stack), known.options, tables.vllm_flags())

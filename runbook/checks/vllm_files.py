@@ -1,6 +1,6 @@
 """VLLM: its files are the ones that were installed, and the ones that will be imported."""
 
-from runbook.checks.readings import BINARIES, DIST_INFO, binaries, distributions, stack_of
+from runbook.checks.readings import BINARIES, DIST_INFO, NO_VLLM, binaries, distributions, stack_of
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
 from runbook.parse import record
 from runbook.probe import Probe
@@ -27,7 +27,7 @@ def whole(host: Probe) -> Answer:
     stack = stack_of(host)
     version = distributions(host).get(stack.distribution)
     if version is None:
-        return unknown(f"{stack.distribution} was not found in the target")
+        return skip(NO_VLLM)
     path = f"{{site}}/{stack.distribution.replace('-', '_')}-{version}.dist-info/RECORD"
     argv = ["grep", "-F", ".so,", path]
     ran = host.run(argv)

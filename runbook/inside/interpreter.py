@@ -23,11 +23,16 @@ def metadata(folder: str) -> list[str]:
     return sorted(name for name in names if name.endswith((".dist-info", ".egg-info")))
 
 
+def at_once(path: str, flags: int) -> int:
+    """Open without waiting: a pipe of that name reads as empty."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def text_of(places: list[str], name: str) -> str | None:
     """The file of that name in the first of these folders that has it, which is where an import would find it."""
     for folder in places:
         try:
-            with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:  # noqa: PTH118, PTH123 - as above
+            with open(os.path.join(folder, name), encoding="utf-8", errors="replace", opener=at_once) as file:  # noqa: PTH118 - as above
                 return file.read(LONGEST)
         except OSError:
             continue

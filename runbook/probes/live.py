@@ -178,7 +178,9 @@ class LiveProbe:
     def read_text(self, path: str) -> str | None:
         """The text of a file, or None."""
         try:
-            return Path(self.resolve(path)).read_text(encoding="utf-8", errors="replace")
+            place = Path(self.resolve(path))
+            # A pipe of that name would keep us waiting for ever.
+            return None if place.is_fifo() else place.read_text(encoding="utf-8", errors="replace")
         except (OSError, ValueError):
             return None
 

@@ -25,7 +25,6 @@ def wheel(folder: Path, library: Path, name: str = "made-2.0-cp311-cp311-linux_x
     with zipfile.ZipFile(folder / name, "w") as packed:
         packed.write(library, "made-2.0.data/platlib/made/_C.so")
         packed.writestr("made/__init__.py", "")
-        packed.writestr("../outside.so", "no")
     return folder / name
 
 

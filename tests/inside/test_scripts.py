@@ -23,7 +23,7 @@ SCRIPTS: dict[str, list[str]] = {
     "try_engine": MODEL,
     "vllm_facts": [],
 }
-WITHOUT_LIBRARIES = {"owners", "py_facts", "make_model"}
+WITHOUT_LIBRARIES = {"interpreter", "owners", "py_facts", "make_model"}
 IMPORTS = {"attention": "torch", "fetch_model": "huggingface_hub", "openai_requests": "openai", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
 
 

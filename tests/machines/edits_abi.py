@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from editing import Edited
+from editing import Edited, replaced
 
 from runbook.checks.readings import BINARIES
 from runbook.model import Verdict
@@ -76,8 +76,19 @@ MACHINES = [
             "torch's libraries ask for CUDA 13, libcudart.so.12 is nowhere",
             "vLLM's extension and torchvision's lack symbols of torch",
         ),
-        {BINARIES: changed(torch_of_cuda_13)},
-        {"ABI-001": FAIL, "ABI-002": FAIL, "ABI-003": FAIL, "ABI-005": FAIL},
+        {
+            "read {site}/torch/version.py": replaced(("+cu128", "+cu130"), ("'12.8'", "'13.0'")),
+            BINARIES: changed(torch_of_cuda_13),
+        },
+        {
+            "CUDA-011": Verdict.OK,
+            "PY-014": FAIL,
+            "TORCH-008": FAIL,
+            "ABI-001": FAIL,
+            "ABI-002": FAIL,
+            "ABI-003": FAIL,
+            "ABI-005": FAIL,
+        },
     ),
     Edited(
         "h200-older-runtime",

@@ -87,8 +87,6 @@ MACHINES = [
             "CUDA-008": FAIL,
             "CUDA-009": WARN,
             **DEAD,
-            "VLLM-010": UNKNOWN,
-            "VLLM-012": UNKNOWN,
         },
     ),
     Edited(

@@ -125,9 +125,6 @@ def xid_79(text: str) -> str:
     return text + lost + "[ 3611.482921] NVRM: GPU 0000:00:07.0: GPU has fallen off the bus.\n"
 
 
-# What cannot be told while nvidia-smi names no card.
-NO_CARD = {"VLLM-010": Verdict.UNKNOWN, "VLLM-012": Verdict.UNKNOWN}
-
 MACHINES = [
     Edited(
         "h200-library-mismatch",
@@ -145,7 +142,7 @@ MACHINES = [
             "run nvidia-smi -L": Said(MISMATCH, rc=18),
             "run nvidia-smi": Said(MISMATCH, rc=18),
         },
-        {"DRIVER-002": FAIL, "DRIVER-003": FAIL, "CUDA-007": FAIL, **NO_CARD},
+        {"DRIVER-002": FAIL, "DRIVER-003": FAIL, "CUDA-007": FAIL},
     ),
     Edited(
         "h200-mig",
@@ -221,7 +218,7 @@ MACHINES = [
             ),
             XML: one_card_less,
         },
-        {"DRIVER-002": FAIL, "DRIVER-009": FAIL, "DRIVER-010": FAIL, "CUDA-011": Verdict.UNKNOWN},
+        {"DRIVER-002": FAIL, "DRIVER-009": FAIL, "DRIVER-010": FAIL},
     ),
     Edited(
         "h200-x2-neglected",
@@ -281,19 +278,20 @@ MACHINES = [
     Edited(
         "h200-not-passed-in",
         ONE,
-        STACK,
+        "vllm-0.32.0-cpu",  # what a machine without a card gets
         "a container on a machine with an H200, started without --gpus",
         ("no device file is there", "nvidia-smi is not there"),
         {
             "glob /dev/nvidia[0-9]*": "",
             "glob /dev/nvidia*": "",
+            "glob {work}/jobs/*.json": "",
             "glob /dev/dxg": "",
             ROWS: NO_PROGRAM,
             XML: NO_PROGRAM,
             "run nvidia-smi": NO_PROGRAM,
             "run nvidia-smi -L": NO_PROGRAM,
         },
-        {"DRIVER-001": FAIL, "DRIVER-007": FAIL},
+        {"START-003": Verdict.OK, "DRIVER-001": FAIL, "DRIVER-007": FAIL},
         target=False,
     ),
     Edited(
@@ -346,6 +344,6 @@ MACHINES = [
                 + "[    8.481591] NVRM: GPU 0000:00:06.0: RmInitAdapter failed! (0x22:0x56:884)\n"
             ),
         },
-        {"DRIVER-002": FAIL, "DRIVER-008": FAIL, **NO_CARD},
+        {"DRIVER-002": FAIL, "DRIVER-008": FAIL},
     ),
 ]

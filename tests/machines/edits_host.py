@@ -179,7 +179,7 @@ MACHINES = [
     Edited(
         "h200-x2-nouveau",
         "h200-x2-torch-2.11",
-        GPU,
+        "vllm-0.32.0-cpu",  # what a machine without a card gets
         "2 x NVIDIA H200 held by nouveau, under secure boot",
         ("nouveau holds the cards, NVIDIA's module is not loaded", "the kernel is in lockdown"),
         {
@@ -190,12 +190,13 @@ MACHINES = [
             "read /proc/driver/nvidia/version": NO_FILE,
             "read /sys/kernel/security/lockdown": "none [integrity] confidentiality\n",
             "read /sys/module/module/parameters/sig_enforce": "N\n",
+            "glob {work}/jobs/*.json": "",
             "glob /dev/dxg": "",
             "glob /dev/nvidia[0-9]*": "",
             "glob /dev/nvidia*": "",
             "run nvidia-smi --query-gpu=index,name,compute_cap,driver_version,memory.total,memory.used,ecc.errors.uncorrected.volatile.total,mig.mode.current --format=csv,noheader,nounits": NO_PROGRAM,
         },
-        {"HOST-012": FAIL, "HOST-013": WARN, "DRIVER-001": FAIL, "DRIVER-007": FAIL},
+        {"START-003": Verdict.OK, "HOST-012": FAIL, "HOST-013": WARN, "DRIVER-001": FAIL, "DRIVER-007": FAIL},
         target=False,
     ),
 ]

@@ -68,7 +68,6 @@ MACHINES = [
             MATMUL: '{"error": "AssertionError: Torch not compiled with CUDA enabled"}\n',
         },
         {
-            "CUDA-011": UNKNOWN,
             "PY-003": FAIL,
             "TORCH-002": FAIL,
             "TORCH-005": FAIL,

@@ -122,8 +122,8 @@ MACHINES = [
     Edited(
         "h200-old-start-script", H200, GPU, "one H200; a service unit, variables and files of another release",
         ("a unit starts vLLM with --swap-space and --disable-log-requests", "VLLM_ATTENTION_BACKEND is set", "PYTHONPATH names a checkout of vLLM", "MAX_JOBS is 64", "vllm/_moe_C.abi3.so is gone", "no compiler is on PATH, and CC and CXX are not set"),
-        {f"glob {vllm.UNITS}": UNIT + "\n", f"read {UNIT}": SERVICE, "env VLLM_ATTENTION_BACKEND": "FLASHINFER\n", "env PYTHONPATH": "/src/vllm\n", "glob /src/vllm/vllm/__init__.py": "/src/vllm/vllm/__init__.py\n", "glob /src/vllm/vllm.py": "", "glob /src/vllm/flash_attn": "", "env MAX_JOBS": "64\n", WHICH: Said("/usr/local/cuda/bin/nvcc\n", rc=1), "env CC": NO_FILE, "env CXX": NO_FILE, "run g++ --version": NO_PROGRAM, "run gcc --version": NO_PROGRAM, "glob {site}/vllm/*.so": without(r"/_moe_C\.")},
-        {"CUDA-005": FAIL, "CUDA-011": Verdict.UNKNOWN, "PY-002": WARN, "FLASH-007": WARN, "VLLM-008": FAIL, "VLLM-009": WARN, "VLLM-010": WARN, "VLLM-011": WARN, "VLLM-013": FAIL},
+        {f"glob {vllm.UNITS}": UNIT + "\n", f"read {UNIT}": SERVICE, "env VLLM_ATTENTION_BACKEND": "FLASHINFER\n", "env PYTHONPATH": "/src/vllm\n", "glob /src/vllm/vllm/__init__.py": "/src/vllm/vllm/__init__.py\n", "glob /src/vllm/vllm.py": "", "glob /src/vllm/flash_attn": "", "env MAX_JOBS": "64\n", WHICH: Said("/usr/local/cuda/bin/nvcc\n", rc=1), "env CC": NO_FILE, "env CXX": NO_FILE, "env NVCC_PREPEND_FLAGS": NO_FILE, "env NVCC_CCBIN": NO_FILE, "run g++ --version": NO_PROGRAM, "run gcc --version": NO_PROGRAM, "glob {site}/vllm/*.so": without(r"/_moe_C\.")},
+        {"CUDA-005": FAIL,  "PY-002": WARN, "FLASH-007": WARN, "VLLM-008": FAIL, "VLLM-009": WARN, "VLLM-010": WARN, "VLLM-011": WARN, "VLLM-013": FAIL},
     ),
     Edited(
         "h200-cut-install", H200, GPU, "one H200; an install that was cut: vLLM's attention files are not there",

@@ -48,7 +48,7 @@ BROKEN = {
     "run uname -srm": "Linux 6.1.0 aarch64\n",
     "read {site}/torch/version.py": "__version__ = '2.1.0'\ncuda = None\n",
 }
-FAILING = {"01_host": ["HOST-001"], "04_torch": ["TORCH-001"]}
+FAILING = {"01_host": ["HOST-001"], "04_torch": ["TORCH-001", "TORCH-002", "TORCH-008"]}
 
 
 class TestPapermillByHand:

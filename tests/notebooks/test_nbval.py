@@ -112,7 +112,7 @@ LIES = (
     Lie("another title", "driver-004-check", word("hides no GPU", "hides a GPU")),
     Lie("another evidence value", "host-002-check", word("glibc   2.", "glibc   3.")),
     Lie("another number", "host-006-check", word("4096", "4095")),
-    Lie("another origin", "host-007-check", word("run nproc", "run nproc --all")),
+    Lie("another origin", "host-007-check", word("read /proc/self/status", "read /proc/1/status")),
     Lie("another version", "setup", word("vLLM 0.", "vLLM 1.")),
     Lie("another machine", "setup", word("01_host on recorded:", "01_host on live: ")),
     Lie("no word of a replay", "setup", word("REPLAY of", "Reading of")),
