@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-TARGET_S = 0.6
+TARGET_S = 0.5
 TARGET_MB = 60
 WARM_UPS = 2
 HEAVY = ("torch", "vllm", "transformers", "numpy", "jupyterlab", "papermill", "IPython", "httpx")
