@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elftools.elf.elffile import ELFFile
-
 from runbook import pins
+from runbook.binaries import symbols
 from runbook.parse import attention
 from runbook.probes.live import LiveProbe, target_env
 from runbook.workspace import workspace
@@ -75,11 +74,9 @@ def stand_in(site: Path, folder: Path) -> int:
     """Compile a libcuda.so.1 with the functions that vLLM's extensions want, each answering 100 (no device); how many."""
     wanted: set[str] = set()
     for path in (*site.glob("vllm/*.so"), *site.glob("vllm/vllm_flash_attn/*.so")):
-        with path.open("rb") as file:
-            elf = ELFFile(file)
-            needed = {tag.needed for tag in elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")}
-            names = [one.name for one in elf.get_section_by_name(".dynsym").iter_symbols() if one["st_shndx"] == "SHN_UNDEF"]  # fmt: skip
-        if "libcuda.so.1" in needed:
+        library = symbols.Library(path)
+        if "libcuda.so.1" in library.needed:
+            names = {one.name.decode() for one in library.undefined().values()}
             wanted |= {name for name in names if name.startswith("cu") and name[2:3].isupper()}
     (folder / "none.c").write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in sorted(wanted)), encoding="utf-8")  # fmt: skip
     argv = [
@@ -88,8 +85,8 @@ def stand_in(site: Path, folder: Path) -> int:
         "-fPIC",
         "-Wl,-soname,libcuda.so.1",
         "-o",
-        folder / "libcuda.so.1",
-        folder / "none.c",
+        str(folder / "libcuda.so.1"),
+        str(folder / "none.c"),
     ]
     subprocess.run(argv, check=True)
     return len(wanted)
@@ -113,7 +110,7 @@ def main() -> None:
     work = workspace()
     python = Path(sys.argv[2]) if sys.argv[2:] else work.target_python(stack.name)
     site = Path(LiveProbe(work, stack.name, python).places["{site}"])
-    env = target_env(work, stack.name)
+    env = target_env(work, stack.name, python)
     with tempfile.TemporaryDirectory() as folder:
         if not Path("/dev/nvidia0").exists():
             count = stand_in(site, Path(folder))

@@ -81,7 +81,7 @@ def main() -> None:
     if known is None or None in asked:
         sys.exit("flags.json or one of the lines cannot be read")
     question = json.dumps([(one.form, one.words) for one in asked if one])
-    ran = subprocess.run([python, "-c", ASK], input=question, capture_output=True, text=True, env=target_env(work, stack.name), check=False)  # fmt: skip
+    ran = subprocess.run([python, "-c", ASK], input=question, capture_output=True, text=True, env=target_env(work, stack.name, Path(python)), check=False)  # fmt: skip
     if ran.returncode:
         sys.exit(ran.stderr[-2000:])
     answers = json.loads(ran.stdout.splitlines()[-1])

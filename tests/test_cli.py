@@ -369,7 +369,15 @@ def test_130_when_interrupted_and_the_question_asked_dies_too(tmp_path: Path) ->
     env = {name: value for name, value in os.environ.items() if not name.startswith("RUNBOOK_")}
     env |= {"RUNBOOK_HOME": str(tmp_path / "home"), "PATH": f"{slow.parent}:{os.environ['PATH']}"}
     words = [str(PROGRAM), "check", "HOST"]
-    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    # As a shell with a terminal starts it: a test run in the background would hand down an ignored Ctrl-C.
+    with subprocess.Popen(
+        words,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one thread
+    ) as child:
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
         child.send_signal(signal.SIGINT)
         printed, err = child.communicate(timeout=60)

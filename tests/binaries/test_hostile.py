@@ -362,7 +362,14 @@ def test_an_interrupt_leaves_nothing(words: list[str], tmp_path: Path) -> None:
     env.pop("RUNBOOK_MACHINE", None)
     argv = [sys.executable, "-m", "runbook", *words, "--target", str(tmp_path / "venv/bin/python")]
     call = subprocess.Popen(
-        argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        argv,
+        cwd=tmp_path,
+        env=env,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        # As a shell with a terminal starts it: a test run in the background would hand down an ignored Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one thread
     )
     reader = int(started.read_text())
     call.send_signal(signal.SIGINT)
