@@ -32,6 +32,8 @@ _IPV4 = re.compile(
 _IPV6 = re.compile(
     r"(?i)(?<![\w:.])(?=[0-9a-f:]*[0-9])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6}|(?:[0-9a-f]{1,4}:){2,7}:)(?![\w:])"
 )
+# Who built a kernel, and where: "Linux version 6.1.0 (me@here) (gcc ...".
+_BUILDER = re.compile(r"(?<=\()[\w.+-]+@[\w.-]+(?=\))")
 _MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b")
 _URL_USER = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
 _TOKEN = re.compile(
@@ -101,6 +103,7 @@ class Redactor:
         text = _LABELLED.sub(r"\1\2<token>", text)
         text = _SERIAL.sub(r"\1<serial>", text)
         text = _MAC.sub("<mac>", text)
+        text = _BUILDER.sub("<builder>", text)
         text = _IPV6.sub("<ip>", text)
         text = _IPV4.sub(
             lambda match: match.group() if _VERSION_BEFORE.search(text[: match.start()][-24:]) else "<ip>",

@@ -42,6 +42,7 @@ REPLACED = [
     ("    Serial Number                     : 1654922006536", "    Serial Number                     : <serial>"),
     ("serial: 1654922006536", "serial: <serial>"),
     ("Board serial_number=PH4X-2", "Board serial_number=<serial>"),
+    ("Linux version 6.1.0 (me@here) (gcc 12)", "Linux version 6.1.0 (<builder>) (gcc 12)"),
     ("link/ether 02:FC:00:00:00:05 brd ff:ff:ff:ff:ff:ff", "link/ether <mac> brd <mac>"),
     # addresses
     ("distributed_init_method=tcp://10.0.12.7:55005", "distributed_init_method=tcp://<ip>:55005"),
