@@ -28,6 +28,7 @@ FLAGS = [
 URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*\?token=\w+")
 UP_S = 60
 OPEN_MS = 60_000
+LOOKS = 8
 RUN_MS = 120_000
 VERDICT = re.compile(r"(?m)^(OK|WARN|FAIL|SKIP|UNKNOWN)\s+([A-Z]+-\d{3})\s")
 RECORDED = "cpu-2core"
@@ -168,9 +169,13 @@ def run_all(page: Page, notebook: Locator) -> str:
 def keep(page: Page, notebook: Locator, path: Path) -> None:
     """A picture of the whole notebook, high enough for every cell; it must show something."""
     panel = notebook.locator(".jp-WindowedPanel-outer")
-    height = int(panel.evaluate("one => one.scrollHeight")) + 120
-    page.set_viewport_size({"width": 1280, "height": height})
-    panel.evaluate("one => one.scrollTo(0, 0)")
+    # JupyterLab renders the cells in view and guesses the height of the rest: each look makes the guess better.
+    for _ in range(LOOKS):
+        height = int(panel.evaluate("one => one.scrollHeight")) + 120
+        page.set_viewport_size({"width": 1280, "height": height})
+        panel.evaluate("one => one.scrollTo(0, 0)")
+        if int(panel.evaluate("one => one.scrollHeight")) <= int(panel.evaluate("one => one.clientHeight")):
+            break
     expect(notebook.locator(".jp-Cell").last).to_be_in_viewport()
     page.screenshot(path=path)
     page.set_viewport_size({"width": 1280, "height": 900})
