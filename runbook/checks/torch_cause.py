@@ -108,6 +108,12 @@ def _by_code(host: Probe, code: object) -> Cause:
                 ),
             )
         return f"{UVM} is missing (999)", Fix("Make the node", ("sudo nvidia-modprobe -u -c=0",))
+    first = libraries.libcuda(host)[:1] if code == MISMATCH else ()
+    if first and first[0].kind == "compat":
+        return (
+            f"a cuda-compat library comes before the driver's own: {first[0].path} (803)",
+            Fix("Take its folder off the loader's path (CUDA-007)", ("unset LD_LIBRARY_PATH",), Risk.RESTART),
+        )
     row = tables.cuda_error(code) if isinstance(code, int) else None
     said = (
         f"{row['name']} ({code}): {row.get('usual_cause') or row['meaning']}"
@@ -117,6 +123,6 @@ def _by_code(host: Probe, code: object) -> Cause:
     return said, {
         STUB: Fix("Take the stubs folder off the loader's path (CUDA-007)", ("unset LD_LIBRARY_PATH",), Risk.RESTART),
         NOT_READY: Fix("Start the fabric manager of exactly the driver's version", ("sudo systemctl start nvidia-fabricmanager",), Risk.RESTART),
-        MISMATCH: Fix("Reboot after a driver upgrade; or take an older cuda-compat off the path (CUDA-007)", ("sudo reboot",), Risk.REBOOT),
+        MISMATCH: Fix("Reboot, so that module and library are of one driver again (DRIVER-003)", ("sudo reboot",), Risk.REBOOT),
         NO_COMPAT: Fix("Take the cuda-compat folder off the loader's path (CUDA-007)", ("unset LD_LIBRARY_PATH",), Risk.RESTART),
     }.get(code if isinstance(code, int) else -1, LOOK)  # fmt: skip

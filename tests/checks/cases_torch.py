@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cases_cuda import PATHS
+from cases_cuda import COMPAT, IN_CACHE, PATHS, newer
 from cases_machine import MODULE, NVRM
 from cases_target import (
     DIED,
@@ -84,7 +84,7 @@ CAUSES = table(
     Row("one of two is not seen, nobody knows why", WARN, {**TWO_NODES, TORCH_FACTS: SEEN}, says="fewer than there are device nodes"),
     Row("a CPU build", FAIL, sees_none(NO_LIBRARY, cuda=None), {"cause": "this torch is a CPU build"}, says="from its lock"),
     Row("a setting it does not know", FAIL, {TORCH_FACTS: {**SEES_ONE, "names": [], "init_error": "ValueError: Unrecognized key 'expandable_segment'", "driver": {"cuinit": 0, "cuda": 13000}, "runtime": {"code": 0, "name": "cudaSuccess"}}}, {"cause": "driver and runtime answer well, torch itself stops"}, says="TORCH-012"),
-    Row("a compat library of another driver, the cards counted by NVML", FAIL, {TORCH_FACTS: {**SEES_NONE, "gpus": 1, "init_error": "RuntimeError: Error 803: system has unsupported display driver / cuda driver combination", "driver": {"cuinit": 803, "cuda": 13000}, "runtime": {"code": 803, "name": "cudaErrorSystemDriverMismatch"}}}, {"cuInit": "803"}),
+    Row("a compat library of another driver, the cards counted by NVML", FAIL, {**newer("580.95.05", "580.159.04"), TORCH_FACTS: {**SEES_NONE, "gpus": 1, "init_error": "RuntimeError: Error 803: system has unsupported display driver / cuda driver combination", "driver": {"cuinit": 803, "cuda": 13000}, "runtime": {"code": 803, "name": "cudaErrorSystemDriverMismatch"}}}, {"cuInit": "803", "cause": f"a cuda-compat library comes before the driver's own: {COMPAT}/libcuda.so.1 (803)"}, says="unset LD_LIBRARY_PATH"),
     Row("no libcuda", FAIL, sees_none(NO_LIBRARY, {"code": 35, "name": "cudaErrorInsufficientDriver"}), {"cudaGetDeviceCount": "cudaErrorInsufficientDriver"}, says="CUDA-007"),
     Row("an empty libcuda", FAIL, sees_none({"error": "/lib/libcuda.so.1: file too short"}), {"cause": "libcuda.so.1 is an empty file (/lib/libcuda.so.1: file too short)"}),
     Row("a stub", FAIL, code(34), {"cuInit": "34"}, says="stubs"),
@@ -98,7 +98,7 @@ CAUSES = table(
     Row("no uvm node", FAIL, {**code(999), UVM: ()}, {"cause": "/dev/nvidia-uvm is missing (999)"}, says="nvidia-modprobe -u"),
     Row("uvm after a suspend", FAIL, {**code(999), UVM: ("/dev/nvidia-uvm",)}, says="modprobe -r nvidia_uvm"),
     Row("the fabric is not up", FAIL, code(802), {"cuInit": "802"}, says="fabric manager"),
-    Row("module and library differ", FAIL, code(803), says="Reboot"),
+    Row("module and library differ", FAIL, {PATHS: None, **IN_CACHE, **code(803)}, says="Reboot"),
     Row("compat on a GeForce", FAIL, code(804), says="cuda-compat folder"),
     Row("a code of its own", FAIL, code(805), says="layers below"),
     Row("a code nobody knows", FAIL, code(123456), {"cause": "the driver answered 123456"}),
