@@ -140,7 +140,8 @@ class _Telling:
         if now - self.last >= SAY_EVERY_S:
             self.last = now
             lines = [vllm_log.plain(line) for line in log_tail(Path(self.job.log), 5)]
-            words = next((line for line in reversed(lines) if line.strip()), "(nothing in the log yet)")
+            told = (line for line in reversed(lines) if line.strip() and not vllm_log.is_shadow(line))
+            words = next(told, self.words or "(nothing in the log yet)")
             if words != self.words:
                 self.words, self.since = words, now
             quiet = now - self.since

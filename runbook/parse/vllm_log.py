@@ -46,11 +46,16 @@ def plain(line: str) -> str:
     return _TAG.sub("", _ANSI.sub("", line), count=1).rstrip()
 
 
+def is_shadow(line: str) -> bool:
+    """True for a line that only says that an earlier one has the cause."""
+    return any(shadow in line for shadow in _SHADOWS)
+
+
 def root_line(log: str) -> str | None:
     """The first line that names an exception or a usage error and is no shadow of an earlier one; None when there is none."""
     for raw in log.splitlines():
         line = plain(raw)
-        if any(shadow in line for shadow in _SHADOWS):
+        if is_shadow(line):
             continue
         if _EXCEPTION.match(line) or _USAGE.match(line) or _HARD.match(line):
             return line.strip()

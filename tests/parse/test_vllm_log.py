@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook.parse.vllm_log import KvCache, errors, kv_cache, plain, root_line
+from runbook.parse.vllm_log import KvCache, errors, is_shadow, kv_cache, plain, root_line
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 UNPACK = "ValueError: too many values to unpack (expected 2)"
@@ -118,3 +118,8 @@ def test_kv_cache_of_an_h200() -> None:
     assert kv_cache(text + text.replace("861,968", "934,320").replace("102.23", "110.83")) == KvCache(
         934_320, 110.83, 272
     )
+
+
+def test_a_shadow_is_told_from_its_cause() -> None:
+    assert is_shadow("RuntimeError: Engine core initialization failed. See root cause above.")
+    assert not is_shadow("ValueError: Found 1 <|image_pad|> tokens in the text but no images were passed.")
