@@ -72,6 +72,10 @@ def lab(folder: Path, machine: str = "") -> Iterator[str]:
     ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
     for name in ("runbook", "notebooks"):
         shutil.copytree(ROOT / name, tree / name, ignore=ignored)
+    # A reader's settings, but for one: cells out of view are rendered too, so that all that was printed can be read.
+    settings = folder / "settings" / "@jupyterlab" / "notebook-extension"
+    settings.mkdir(parents=True)
+    (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}', encoding="utf-8")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -79,7 +83,7 @@ def lab(folder: Path, machine: str = "") -> Iterator[str]:
     with (folder / "lab.log").open("w", encoding="utf-8") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "runbook", "lab", "--no-browser", "--port", str(port)],
-            cwd=tree, env=environment(folder, machine), start_new_session=True,
+            cwd=tree, env=environment(folder, machine) | {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings")}, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:
