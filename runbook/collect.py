@@ -98,6 +98,11 @@ def redactor() -> Redactor:
     return Redactor({"~": os.environ.get("HOME", "")}, socket.gethostname(), user)
 
 
+def without_credentials(value: str) -> str:
+    """A variable's value for others' eyes: all before the last "@" of an address goes, a lone token too."""
+    return re.sub(r"(\w+://)[^\s/]*@", r"\1<credentials>@", value)
+
+
 def _fact(host: Probe, read: Fact) -> str:
     try:
         return read(host) or NOTHING
@@ -452,9 +457,7 @@ def _variables(host: Probe) -> str:
         except NotRecorded:
             value = GAP
         if value is not None:
-            # A report goes to a public form: all before the last "@" of an address goes, a lone token too.
-            shown = re.sub(r"(\w+://)[^\s/]*@", r"\1<credentials>@", " ".join(value.splitlines()))
-            lines.append(f"{name}={shown}")
+            lines.append(f"{name}={without_credentials(' '.join(value.splitlines()))}")
     return "\n".join([*lines, *([f"({note})"] if note else [])]) or "none of those that matter is set"
 
 

@@ -1,7 +1,7 @@
 """The main job: walk the pages of one or two stacks in order, headless, and leave a run folder that can be resumed.
 
 Run folder: ``run.json`` (what was asked), ``events.jsonl`` (the journal), ``notebooks/`` (executed), ``findings/`` and
-``findings.json``, ``junit.xml``, ``report.html``, ``logs/``. A page counts as done when its journal says so *and* the
+``findings.json``, ``junit.xml``, ``report.html``, ``logs/``, ``snapshots/`` (what ``env diff`` compares). A page counts as done when its journal says so *and* the
 fingerprint of what it rested on (driver, packages, flags, checkpoint) is still the same.
 """
 
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook import __version__, connect, errors, notebooks, page, params, pins, report
+from runbook import __version__, connect, errors, notebooks, operands, page, params, pins, report
 from runbook.actions import Context
 from runbook.actions.jobs import Jobs, Owner
 from runbook.actions.model_files import folder_of
 from runbook.actions.server import fingerprint
 from runbook.checks import ALL
-from runbook.errors import BadParameter
+from runbook.errors import BadParameter, RunbookError
 from runbook.journal import Journal, events
 from runbook.model import Check, Layer, Verdict
 from runbook.params import PAGES, PageSpec
@@ -207,6 +207,7 @@ def carry_out(
 ) -> int:
     """Execute the steps, write the reports, stop every process; the exit code of the whole."""
     states: dict[str, str] = {}
+    begun: list[str] = []
     journal = Journal(out / "events.jsonl")
     for folder in ("notebooks", "findings", "logs"):
         (out / folder).mkdir(exist_ok=True)
@@ -223,10 +224,12 @@ def carry_out(
                 keep = step.spec.name == "08_warmup" and walk.steps[index + 1 : index + 2] == (
                     Step(params.page_spec("09_serving"), step.stack),
                 )
+                begun.append(step.stack)
                 states[step.key] = _run_step(walk, step, out, work, journal, say, keep_server=keep)
                 progress(step, states[step.key])
                 if states[step.key] != "done" and not keep_going:
                     break
+            _leave_snapshots(walk, list(dict.fromkeys(begun)), out, work, say)
         except KeyboardInterrupt:
             say("interrupted: stopping what was started")
             states["walk"] = "interrupted"
@@ -235,6 +238,14 @@ def carry_out(
                 Jobs(work.jobs).stop_all()
                 code = _write_reports(walk, out, states)
     return code
+
+
+def _leave_snapshots(walk: Walk, stacks: Sequence[str], out: Path, work: Workspace, say: Say) -> None:
+    """What ``runbook env diff`` compares when it worked yesterday; a failed run is what it is for, so it is left then too."""
+    try:
+        operands.leave(out, walk.machine, stacks, walk.target, work)
+    except RunbookError as why:
+        say(f"no snapshot is left: {why}")
 
 
 def rests_on(walk: Walk, step: Step, work: Workspace) -> dict[str, str]:

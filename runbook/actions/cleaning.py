@@ -33,8 +33,8 @@ def _size_mib(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir()) >> 20
 
 
-def remove(work: Workspace, folders: list[Path]) -> None:
-    """Stop what runs, then remove the folders.
+def remove(work: Workspace, folders: list[Path], *, stop: bool = True) -> None:
+    """Stop what runs, unless nothing running can use them, then remove the folders.
 
     Raises:
         BadParameter: a folder is not in the workspace (our own bug, refused all the same).
@@ -42,7 +42,8 @@ def remove(work: Workspace, folders: list[Path]) -> None:
     for folder in folders:
         if not folder.is_relative_to(work.root):
             raise BadParameter(f"{folder} is not in the workspace {work.root}", "a folder of ours")
-    Jobs(work.jobs).stop_all()
+    if stop:
+        Jobs(work.jobs).stop_all()
     for folder in folders:
         if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
