@@ -61,7 +61,7 @@ def of_target(host: Probe) -> tuple[Binary, ...]:
         raise BadParameter(
             "there is no target environment to look at",
             "a Python environment",
-            "name one with --target PYTHON, or build one: runbook run 03_python",
+            "name one with --target PYTHON, or build one: runbook env build",
         )
     files = readings.binaries(host)
     if files is None:

@@ -1,4 +1,4 @@
-"""The command line: run, check, explain, arch, abi, collect, record, stop, lab, clean.
+"""The command line: run, check, explain, arch, abi, collect, record, stop, lab, clean; env and build are groups.
 
 Imports that cost time are made by the command that needs them: ``runbook check`` is asked often and must be quick.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runbook import __version__, engine, report
+from runbook import __version__, cli_build, cli_env, engine, report
 from runbook.errors import BadParameter, RunbookError
 from runbook.model import Cost, Finding
 
@@ -29,6 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+app.add_typer(cli_build.app, name="build")
+app.add_typer(cli_env.app, name="env")
 
 
 class Format(str, Enum):
@@ -512,13 +516,29 @@ def clean(
         ),
     ] = "",
     everything: Annotated[bool, typer.Option("--all", help="Remove the whole workspace.")] = False,
+    leftovers: Annotated[
+        bool,
+        typer.Option(
+            "--leftovers",
+            help="Find what other installations left on this machine; ours goes with --yes, for the rest commands are shown.",
+        ),
+    ] = False,
+    machine: MachineOption = "auto",
+    format_: Annotated[
+        TableFormat, typer.Option("--format", help="How leftovers are printed.")
+    ] = TableFormat.TEXT,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only what would go is shown.")] = False,
 ) -> None:
     """Remove what the runbook built: caches and old run folders by default. Shows first; removes with --yes."""
-    from runbook.actions.cleaning import leftovers, remove
+    from runbook.actions import cleaning
 
     work = _workspace()
-    found = leftovers(work, target, everything=everything)
+    if leftovers:
+        if target or everything:
+            raise BadParameter("--leftovers beside --target or --all", "one of them", "leave the others out")
+        _leftovers(machine, work, format_, yes)
+        return
+    found = cleaning.leftovers(work, target, everything=everything)
     for path, mib in found:
         typer.echo(f"{mib:8} MiB  {path}")
     if not found:
@@ -526,8 +546,30 @@ def clean(
     elif not yes:
         typer.echo("shown only; add --yes to remove")
     else:
-        remove(work, [path for path, _ in found])
+        cleaning.remove(work, [path for path, _ in found])
         typer.echo("removed")
+
+
+def _leftovers(machine: str, work: Any, form: TableFormat, yes: bool) -> None:
+    from runbook import connect, pins
+    from runbook import leftovers as searching
+
+    first = connect.cached(connect.probe(machine, "auto", "", work))
+    # A cache in the home folder is judged by what all environments here hold.
+    others = (
+        [connect.probe("live", name, "", work) for name in pins.names()] if first.machine == "live" else []
+    )
+    hosts = [first, *(connect.cached(one) for one in others if one.has_target and one.stack != first.stack)]
+    found = searching.find(hosts)
+    if form is TableFormat.JSON:
+        typer.echo(searching.as_json(found), nl=False)
+    else:
+        if banner := connect.banner(first.host):
+            typer.echo(report.wrapped(banner))
+        typer.echo(searching.as_text(found))
+    if yes and first.machine == "live":
+        for path in searching.remove(work, found):
+            typer.echo(f"removed    {path}", err=form is TableFormat.JSON)
 
 
 def _host(machine: str, stack: str, target: str, model: str) -> Any:

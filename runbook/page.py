@@ -3,6 +3,7 @@
 The page and the command line are the two faces that print; whatever a reader would not learn from lives below.
 """
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from runbook import connect, engine, pins, report
 from runbook.actions import Action, Context
 from runbook.actions.build_target import BuildTarget
+from runbook.actions.flash_build import ShowFlash
 from runbook.actions.jobs import Owner
 from runbook.actions.model_files import MakeModel, folder_of
 from runbook.actions.server import StartServer, StopServer
@@ -25,6 +27,7 @@ from runbook.workspace import workspace, write_whole
 
 ACTIONS: dict[str, Callable[[Context], Action]] = {
     "build_target": BuildTarget,
+    "build_flash": ShowFlash,
     "make_model": MakeModel,
     "start_server": StartServer,
     "stop_server": StopServer,
@@ -121,9 +124,14 @@ class Page:
         for line in action.plan():
             print(line)
         if not self.apply:
-            print("shown only; set apply = True to do it")
+            there = isinstance(self.params, Build)
+            print(
+                "shown only; set apply = True to do it" if there else "shown only: this page changes nothing"
+            )
             return
         action.apply(lambda line: print(f"{DOING}{line}", flush=True))
+        if self.ctx.ours:
+            self.ctx = dataclasses.replace(self.ctx, python=self.work.target_python(self.ctx.stack.name))
         # Places may exist now that did not before, and old readings no longer hold.
         self.host = CachedProbe(
             connect.probe(

@@ -129,6 +129,11 @@ def _labelled(label: str, words: str) -> str:
     return _wrap(words, f"        {label:7} ", " " * 16)
 
 
+def labelled(label: str, words: str) -> str:
+    """A row of a plan or an answer that is no finding: a label of ten columns and prose beside it."""
+    return _wrap(words, f"{label:10} ", " " * 11)
+
+
 def _raw(label: str, line: str) -> str:
     # A command is pasted as it is: never wrapped, even when it is long.
     return f"        {label:7} $ {line}"

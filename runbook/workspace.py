@@ -2,12 +2,14 @@
 
 ``$RUNBOOK_HOME``, else ``vllm-qwen-runbook`` under ``$XDG_DATA_HOME`` (default ``~/.local/share``)::
 
-    targets/<stack>/      a target environment (a venv) and target.json, written last
+    targets/<stack>/      builds of a target environment, each a venv in a folder of its own, and `current`, a link to one
     models/<name>/        a checkpoint
     jobs/                 state files of background processes
     logs/                 their logs, and those of builds
     caches/<stack>/       compile caches the server reads (torch.compile, inductor, Triton)
     runs/<time>/          run folders
+    builds/               folders of compiles under way
+    wheels/flash-attn/    wheels compiled here, one folder for what each is for
 """
 
 import os
@@ -17,6 +19,7 @@ from pathlib import Path
 from runbook.errors import BadParameter
 
 DISTRIBUTION = "vllm-qwen-runbook"
+CURRENT = "current"
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,19 @@ class Workspace:
 
     @property
     def targets(self) -> Path:
-        """Target environments, one folder a stack."""
+        """Target environments, one folder a stack with one folder a build in it."""
         return self.root / "targets"
+
+    def target(self, stack: str) -> Path:
+        """The current build of a stack, under its own name: a process started from it keeps its files after a switch.
+
+        Where there is none this is ``targets/<stack>/current``, which does not exist.
+        """
+        link = self.targets / stack / CURRENT
+        try:
+            return link.with_name(str(link.readlink()))
+        except OSError:
+            return link
 
     @property
     def models(self) -> Path:
@@ -55,8 +69,8 @@ class Workspace:
         return self.root / "caches" / (stack or "any")
 
     def target_python(self, stack: str) -> Path:
-        """Interpreter of the target environment of ``stack`` (it may not exist yet)."""
-        return self.targets / stack / "bin" / "python"
+        """Interpreter of the current build of ``stack`` (it may not exist yet)."""
+        return self.target(stack) / "bin" / "python"
 
 
 def write_whole(path: Path, text: str) -> None:

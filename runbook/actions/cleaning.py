@@ -8,7 +8,7 @@ from runbook.actions.jobs import Jobs
 from runbook.errors import BadParameter
 from runbook.workspace import Workspace
 
-OURS = ("targets", "models", "jobs", "logs", "caches", "runs", "notebooks", "walk.lock")
+OURS = ("targets", "models", "jobs", "logs", "caches", "runs", "notebooks", "builds", "wheels", "walk.lock")
 
 
 def leftovers(work: Workspace, target: str, *, everything: bool) -> list[tuple[Path, int]]:

@@ -148,12 +148,14 @@ class Jobs:
         port: int | None = None,
         fingerprint: Mapping[str, str] | None = None,
         grace_s: float = 10,
+        scratch: Path | None = None,
     ) -> Job:
         """Start a command as a job and return once its state file is written.
 
         What a dead keeper left behind under this name is killed first. The log of the job before is kept beside the new
         one, as NAME.previous.log. ``env`` is the whole environment of the command; ``argv`` must hold no secret, it is
-        written down. ``grace_s`` is how many seconds the command has between SIGTERM and SIGKILL.
+        written down. ``grace_s`` is how many seconds the command has between SIGTERM and SIGKILL. ``scratch`` is a folder
+        that the keeper removes when the command ends in any way but with exit code 0, its owner's death included.
 
         Raises:
             BadParameter: the name cannot be a job's, there is no command, or a path or word of it is not UTF-8.
@@ -187,6 +189,7 @@ class Jobs:
                 "fingerprint": dict(fingerprint or {}),
                 "grace_s": grace_s,
                 "lock": lock,
+                "scratch": None if scratch is None else str(scratch.resolve()),
             }
             return self._run_keeper(spec)
 
@@ -248,7 +251,11 @@ class Jobs:
 
     def processes(self) -> list[tuple[int, str]]:
         """(pid, name of the program) of every process that carries this folder's mark, whether a keeper knows it or not."""
-        return sorted((process.pid, process.name()) for process, _ in self._marked())
+        found = []
+        for process, _ in self._marked():
+            with contextlib.suppress(psutil.NoSuchProcess):  # compilers come and go
+                found.append((process.pid, process.name()))
+        return sorted(found)
 
     def wait(
         self,
@@ -287,6 +294,10 @@ class Jobs:
                     f"read {job.log}; the process still runs",
                 )
             _gone_within(watched, min(every_s, deadline_s - elapsed))
+
+    def join(self, job: Job, timeout_s: float) -> bool:
+        """Wait at most ``timeout_s`` seconds until nothing of a job is left; then ``ended`` says how it went."""
+        return _gone_within(Owner(job.keeper_pid, job.keeper_start), timeout_s)
 
     def _run_keeper(self, spec: keeper.Spec) -> Job:
         # -S as well: no .pth file of an environment may start a thread in the keeper, or delay it.

@@ -16,6 +16,7 @@ import json
 import math
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,7 +37,10 @@ NO_PIDFD_POLL_S = 0.2
 
 
 class Spec(TypedDict):
-    """The keeper's orders. ``owner`` is "PID:START"; ``lock`` is a descriptor it holds open until it ends."""
+    """The keeper's orders. ``owner`` is "PID:START"; ``lock`` is a descriptor it holds open until it ends.
+
+    ``scratch`` is a folder that goes when the command ends in any way but with exit code 0.
+    """
 
     name: str
     marker: str
@@ -50,6 +54,7 @@ class Spec(TypedDict):
     fingerprint: dict[str, str]
     grace_s: float
     lock: int
+    scratch: str | None
 
 
 def stat_fields(pid: int) -> list[str] | None:
@@ -291,6 +296,8 @@ def _keep(spec: Spec) -> None:
         # Whatever happened above, a full disk included, the processes go first and the bookkeeping follows.
         status = _kill_everything(process.pid)
         process.returncode = code = os.waitstatus_to_exitcode(status)
+        if spec["scratch"] and (code or reason != "exited"):
+            shutil.rmtree(spec["scratch"], ignore_errors=True)
         document = {
             "name": spec["name"],
             "marker": spec["marker"],

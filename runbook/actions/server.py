@@ -12,9 +12,9 @@ from pathlib import Path
 
 from runbook import launch
 from runbook.actions import Context, Say
-from runbook.actions.build_target import record_hashes
 from runbook.actions.jobs import Job, Jobs, log_tail
 from runbook.actions.model_files import checkpoint_hash, folder_of
+from runbook.actions.records import record_hashes
 from runbook.errors import DeadlineExceeded
 from runbook.parse import vllm_log
 from runbook.probes.live import LiveProbe, target_env

@@ -247,3 +247,33 @@ def _within(cap: str, row: dict[str, Any]) -> bool:
 def jit_tools(compiler: str) -> dict[str, Any] | None:
     """What a compiler that works at run time (``flashinfer``, ``triton``) needs on PATH: ``needs`` groups of names, ``why``."""
     return _row("jit_tools", compiler=compiler)
+
+
+def flash_attn_release(release: str) -> dict[str, Any]:
+    """What building a release of flash-attn takes: steps, targets, memory of a job, core seconds of an object.
+
+    Raises:
+        BadParameter: nobody looked at that release.
+    """
+    minor = ".".join(release.split(".")[:2])
+    row = _row("flash_attn", rule="release", release=minor)
+    if row is None:
+        known = ", ".join(f"{one['release']}.x" for one in rows("flash_attn") if one["rule"] == "release")
+        raise BadParameter(
+            f"flash-attn {release} was never built with this runbook",
+            known,
+            "take one of these: --release 2.8.3",
+        )
+    return row
+
+
+def flash_attn_options() -> dict[str, dict[str, Any]]:
+    """What its sources can leave out, by name: ``macro``."""
+    return {str(row["name"]): row for row in rows("flash_attn") if row["rule"] == "option"}
+
+
+def flash_attn_pair(release: str, torch: str) -> dict[str, Any] | None:
+    """Why a release of flash-attn does not compile against a torch: ``error`` and what ``works``; None when nothing is on record."""
+    minor, have = ".".join(release.split(".")[:2]), Version(torch).release
+    found = (row for row in rows("flash_attn") if row["rule"] == "pair" and minor in row["releases"])
+    return next((row for row in found if Version(row["torch_from"]).release <= have), None)

@@ -15,10 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runbook import pins
+from runbook import pins, uv
 from runbook.actions import Context
-from runbook.actions.build_target import STAMP, BuildTarget, missing_files, record_hashes, site_of, uv
+from runbook.actions.build_target import BuildTarget
+from runbook.actions.builds import HISTORY, STAMP, Build, Builds
 from runbook.actions.jobs import Owner
+from runbook.actions.records import faults, record_hashes
 from runbook.errors import ActionFailed, BadParameter
 from runbook.pins import Stack
 from runbook.workspace import Workspace
@@ -39,7 +41,13 @@ python = ["{MINOR}"]
 model = "tiny-qwen3"
 distribution = "six"
 flash_attn = "none"
-pin = []
+
+[[pin]]
+package = "glibc"
+version = ">=2.17"
+why = "Any Linux."
+source = "https://peps.python.org/pep-0599/"
+read = "2026-11-30"
 """
 
 
@@ -98,8 +106,18 @@ def root(first: Path, tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
+def current(root: Path) -> Build:
+    found = Builds(Workspace(root), NAME).current()
+    assert found is not None
+    return found
+
+
 def site(root: Path) -> Path:
-    return site_of(root / "targets" / NAME)
+    return current(root).site
+
+
+def missing_files(folder: Path) -> list[str]:
+    return [one.name for one in faults(folder, by_hash=False)]
 
 
 def say(_: str) -> None:
@@ -110,7 +128,7 @@ def say(_: str) -> None:
 
 
 def test_what_was_built_is_what_the_lock_says(first: Path) -> None:
-    target = first / "targets" / NAME
+    target = current(first).folder
     stamp = json.loads((target / STAMP).read_text(encoding="utf-8"))
     assert stamp["stack"] == NAME
     assert stamp["python"] == MINOR
@@ -126,25 +144,29 @@ def test_what_was_built_is_what_the_lock_says(first: Path) -> None:
 def test_nothing_lies_outside_its_places(first: Path) -> None:
     assert sorted(path.name for path in first.iterdir()) == ["logs", "targets"]
     assert [path.name for path in (first / "targets").iterdir()] == [NAME]
+    within = {path.name for path in (first / "targets" / NAME).iterdir()}
+    assert within == {".lock", "current", HISTORY, current(first).name}
     assert [path.name for path in (first / "logs").iterdir()] == [f"build-{NAME}.log"]
 
 
 def test_a_whole_target_is_left_alone(first: Path) -> None:
     one = action(first)
-    stamp = (first / "targets" / NAME / STAMP).read_text(encoding="utf-8")
+    stamp = (current(first).folder / STAMP).read_text(encoding="utf-8")
     assert one.fault() is None
-    assert one.plan() == [f"nothing: {first / 'targets' / NAME} is whole and matches its lock"]
+    plan = one.plan()
+    assert any(line.startswith("nothing    ") for line in plan)
+    assert plan[-1] == "changes    none: 2 packages as locked"
     told: list[str] = []
     one.apply(told.append)
     assert told == []
-    assert (first / "targets" / NAME / STAMP).read_text(encoding="utf-8") == stamp
+    assert (current(first).folder / STAMP).read_text(encoding="utf-8") == stamp
 
 
 def test_the_plan_of_a_new_one_changes_nothing(tmp_path: Path) -> None:
     lines = action(tmp_path / "work").plan()
-    assert lines[0] == "because   there is no finished target"
-    assert any(line.startswith("install   2 packages") for line in lines)
-    assert f"undo      runbook clean --target {NAME}" in lines
+    assert "because    there is no finished target" in lines
+    assert any(line.startswith("changes    2 packages added") for line in lines)
+    assert lines[-1] == f"undo       runbook env remove {NAME}"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,21 +204,21 @@ def test_compiled_files_may_go(root: Path) -> None:
 
 
 def test_another_release_was_installed(root: Path) -> None:
-    python = root / "targets" / NAME / "bin" / "python"
+    python = current(root).python
     subprocess.run(
-        [uv(), "pip", "install", "--python", python, "--no-deps", "-q", "idna"],
+        [uv.program(), "pip", "install", "--python", python, "--no-deps", "-q", "idna"],
         check=True,
         capture_output=True,
     )
-    assert action(root).fault() == "packages were changed since it was built"
+    assert action(root).fault() == "packages were changed since it was built: idna"
     subprocess.run(
-        [uv(), "pip", "uninstall", "--python", python, "-q", "idna"], check=True, capture_output=True
+        [uv.program(), "pip", "uninstall", "--python", python, "-q", "idna"], check=True, capture_output=True
     )
     assert action(root).fault() is None
     subprocess.run(
-        [uv(), "pip", "uninstall", "--python", python, "-q", "six"], check=True, capture_output=True
+        [uv.program(), "pip", "uninstall", "--python", python, "-q", "six"], check=True, capture_output=True
     )
-    assert action(root).fault() == "packages were changed since it was built"
+    assert action(root).fault() == "packages were changed since it was built: six"
 
 
 @pytest.mark.parametrize(
@@ -204,12 +226,12 @@ def test_another_release_was_installed(root: Path) -> None:
     ["", "{", "[]", "null", "7", '"x"', "{}", '{"python": "3.11"}', '{"lock_sha256": "0", "python": "9.9"}'],
 )
 def test_a_torn_stamp_is_no_stamp(text: str, root: Path) -> None:
-    (root / "targets" / NAME / STAMP).write_text(text, encoding="utf-8")
+    (current(root).folder / STAMP).write_text(text, encoding="utf-8")
     assert action(root).fault() is not None
 
 
 def test_a_stamp_of_another_lock(root: Path) -> None:
-    path = root / "targets" / NAME / STAMP
+    path = current(root).folder / STAMP
     stamp = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**stamp, "lock_sha256": "0" * 64}), encoding="utf-8")
     assert action(root).fault() == "the lock has changed since it was built"
@@ -222,21 +244,21 @@ def test_a_stamp_of_another_lock(root: Path) -> None:
 
 
 def test_its_interpreter_is_gone(root: Path) -> None:
-    python = root / "targets" / NAME / "bin" / "python"
+    python = current(root).python
     python.unlink()
     python.symlink_to("/no/such/python")
     assert action(root).fault() == "its interpreter is gone"
 
 
-def test_what_is_broken_is_built_anew(root: Path) -> None:
-    (site(root) / "six.py").unlink()
-    (root / "targets" / NAME / "left-over").write_text("x", encoding="utf-8")
-    old = root / "targets" / f".{NAME}.removed-1"
-    old.mkdir()
+def test_what_is_broken_is_built_anew_beside_it(root: Path) -> None:
+    broken = current(root)
+    (broken.site / "six.py").unlink()
+    (root / "targets" / NAME / "killed").mkdir()  # no stamp, never current: what a killed build leaves
     action(root).apply(say)
     assert action(root).fault() is None
-    assert not (root / "targets" / NAME / "left-over").exists()
-    assert not old.exists()
+    assert current(root).name != broken.name
+    assert not (broken.site / "six.py").exists()
+    assert not (root / "targets" / NAME / "killed").exists()
 
 
 # What goes wrong on the way
@@ -244,7 +266,7 @@ def test_what_is_broken_is_built_anew(root: Path) -> None:
 BUILDER = """
 import sys
 from pathlib import Path
-from runbook import pins
+from runbook import pins, uv
 pins.STACKS = Path(sys.argv[1])
 from runbook.actions import Context
 from runbook.actions.build_target import BuildTarget
@@ -272,7 +294,7 @@ def test_killed_in_the_middle_it_is_no_target_and_no_uv_is_left(
         time.sleep(after_s)
         child.send_signal(signal.SIGKILL)
         child.wait(20)
-    finished = (root / "targets" / NAME / STAMP).exists()
+    finished = Builds(Workspace(root), NAME).current() is not None
     assert (action(root).fault() is None) == finished
     end = time.monotonic() + 10
     while any(str(root) in " ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])):
@@ -310,7 +332,7 @@ def test_a_lock_that_cannot_be_installed(
     one = action(tmp_path / "work", stack)
     with pytest.raises(ActionFailed) as failed:
         one.apply(say)
-    assert failed.value.seen.startswith("uv pip sync ended with ")
+    assert "uv pip sync ended with " in failed.value.seen
     assert says in failed.value.seen
     assert str(one.log) in failed.value.do
     assert says in one.log.read_text(encoding="utf-8")

@@ -349,6 +349,7 @@ def test_a_start_nobody_waits_for_runs_nothing(jobs: Jobs, tree: Path) -> None:
         "fingerprint": {},
         "grace_s": 5,
         "lock": lock,
+        "scratch": None,
     }
     reader, writer = os.pipe()
     os.close(reader)
@@ -635,3 +636,32 @@ def test_random_deaths_leave_nothing(jobs: Jobs, tree: Path, attempt: int) -> No
         jobs.stop_all()
     starter.kill()
     until(lambda: not left(jobs.folder), 5)
+
+
+@pytest.mark.parametrize(
+    ("code", "stays"), [("pass", True), ("raise SystemExit(3)", False), ("import os; os.abort()", False)]
+)
+def test_the_scratch_folder_stays_after_a_good_end_only(
+    jobs: Jobs,
+    tmp_path: Path,
+    code: str,
+    stays: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    scratch = tmp_path / "scratch"
+    (scratch / "inner").mkdir(parents=True)
+    job = python(jobs, code, scratch=scratch)
+    assert jobs.join(job, 10)
+    assert scratch.exists() is stays
+    assert jobs.ended("build") is not None
+
+
+def test_the_scratch_folder_of_a_stopped_job_goes_and_joining_a_live_one_waits(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    job = python(jobs, SLEEP, scratch=scratch)
+    assert not jobs.join(job, 0.1)
+    assert jobs.stop("build")
+    assert jobs.join(job, 0)
+    assert not scratch.exists()

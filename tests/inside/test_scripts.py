@@ -13,8 +13,10 @@ from runbook.probes.live import INSIDE
 MODEL = ["--path", "/no/such/model"]
 SCRIPTS: dict[str, list[str]] = {
     "attention": ["--device", "cpu"],
+    "build_facts": [],
     "checkpoint_facts": MODEL,
     "fetch_model": ["--repo", "a/b", "--out", "/no/such/folder"],
+    "flash_check": [],
     "openai_requests": ["--kind", "first", "--port", "1", "--model", "served"],
     "tokenizer_facts": MODEL,
     "torch_allocator": ["--device", "cpu"],
@@ -23,8 +25,8 @@ SCRIPTS: dict[str, list[str]] = {
     "try_engine": MODEL,
     "vllm_facts": [],
 }
-WITHOUT_LIBRARIES = {"interpreter", "owners", "py_facts", "make_model"}
-IMPORTS = {"attention": "torch", "fetch_model": "huggingface_hub", "openai_requests": "openai", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
+WITHOUT_LIBRARIES = {"contents", "interpreter", "owners", "py_facts", "make_model"}
+IMPORTS = {"attention": "torch", "build_facts": "torch", "flash_check": "flash_attn", "fetch_model": "huggingface_hub", "openai_requests": "openai", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
 
 
 def ran(script: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook.parse import cgroup, metrics, mounts, nvidia, proc, python_env, vllm_log
+from runbook.parse import build_log, cgroup, metrics, mounts, nvidia, proc, python_env, vllm_log
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "gpus": nvidia.gpus,
@@ -43,6 +43,12 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "root_line": vllm_log.root_line,
     "kv_cache": vllm_log.kv_cache,
     "errors": vllm_log.errors,
+    "build progress": build_log.progress,
+    "build last_file": build_log.last_file,
+    "build first_error": build_log.first_error,
+    "build disk_full": build_log.disk_full,
+    "build killed": build_log.killed,
+    "oom_kills": build_log.oom_kills,
 }
 NOTHING: tuple[Any, ...] = (
     None,
