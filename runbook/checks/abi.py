@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterable
 
 from runbook import tables
-from runbook.checks.readings import BINARIES, links
+from runbook.checks.readings import BINARIES, REBUILD, links
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
 from runbook.parse.links import Link, Links, Provider, is_torch_or_cuda
 from runbook.probe import Probe
 
 UNREAD = "the libraries of the target could not be read"
 NOTHING = "no file of this environment links torch or CUDA"
-REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 AUDIT = "runbook abi --target {python}"
 CORE = ("torch", "nvidia", "vllm")
 SHOWN = 3
@@ -125,7 +124,7 @@ def _bring(names: list[str]) -> Fix:
         "Install what belongs together: "
         + ", ".join(packages)
         + f" {'holds' if len(packages) == 1 else 'hold'} what is missing; a library of another CUDA needs another build",
-        ("runbook run 03_python", f"uv pip install --python {{python}} --reinstall {' '.join(packages)}"),
+        ("runbook env build", f"uv pip install --python {{python}} --reinstall {' '.join(packages)}"),
         Risk.REBUILD,
     )
 
@@ -166,7 +165,7 @@ def _pair(torch: str, bad: list[Link]) -> Fix:
     if any(one.role == "torch" for one in bad):
         return Fix(
             "Install NVIDIA's packages as this torch pins them, and take other copies off LD_LIBRARY_PATH",
-            ("uv pip check --python {python}", "runbook run 03_python"),
+            ("uv pip check --python {python}", "runbook env build"),
             Risk.REBUILD,
         )
     pairs = tables.torch(torch) or {}
@@ -176,7 +175,7 @@ def _pair(torch: str, bad: list[Link]) -> Fix:
     ]
     return Fix(
         f"Install what goes with torch {torch or '?'}: {some(names)}",
-        ("runbook run 03_python", AUDIT),
+        ("runbook env build", AUDIT),
         Risk.REBUILD,
     )
 
@@ -335,7 +334,7 @@ def one_cuda(host: Probe) -> Answer:
             Evidence("torch built for CUDA", found.torch_cuda or "none", "read {site}/torch/version.py"),
             fix=Fix(
                 "Install builds of one CUDA: the package's wheel for torch's CUDA, or the torch that the package was built for",
-                ("runbook run 03_python", AUDIT),
+                ("runbook env build", AUDIT),
                 Risk.REBUILD,
             ),
         )

@@ -42,7 +42,7 @@ COMPILE = Source(
     "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
     READ,
 )
-REBUILD = "runbook run 03_python"
+REBUILD = "runbook env build"
 TABLE = "runbook arch"
 WAIT = "compiled by the driver at first use, then kept in ~/.nv/ComputeCache"
 

@@ -12,7 +12,7 @@ from runbook.probe import Probe
 
 CONFIG = "{model}/config.json"
 VERSION_PY = "{site}/torch/version.py"
-ABSENT = Fix("Install the GPU wheel of vLLM whole: a faster backend is not there (FLASH-001, VLLM-008)", ("runbook run 03_python",), Risk.REBUILD)  # fmt: skip
+ABSENT = Fix("Install the GPU wheel of vLLM whole: a faster backend is not there (FLASH-001, VLLM-008)", ("runbook env build",), Risk.REBUILD)  # fmt: skip
 CAPABILITY = "the compute capability of the GPU"
 HALF = ("half", "float16")
 # Every Qwen3.5 has attention heads of 256 and linear layers with keys of 128, in bfloat16 (its config.json).

@@ -237,7 +237,7 @@ def _too_old(
     # The stack's own wheels are a way out only where this driver serves them.
     wheels = ""
     if served and at_least(number, stack_of(host).driver_floor):
-        wheels = f", or take wheels for CUDA {served.split('.', maxsplit=1)[0]} (runbook run 03_python)"
+        wheels = f", or take wheels for CUDA {served.split('.', maxsplit=1)[0]} (runbook env build)"
     classes = {(tables.card(one.name) or {}).get("class") for one in gpus(host)}
     compat = tables.compat_package(
         have[name], int(number.split(".", maxsplit=1)[0])

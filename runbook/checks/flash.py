@@ -61,14 +61,12 @@ def bundled(host: Probe) -> Answer:
     code = {one.file.rsplit("/", 1)[1]: one for one in binaries(host) or () if "vllm_flash_attn/" in one.file}
     seen += tuple(Evidence(name, _code(code[name]), BINARIES) for name in found if name in code)
     if stack.flash_attn == "bundled" and not found and stack.distribution not in distributions(host):
-        fix = Fix("Build the target from its lock", ("runbook run 03_python",), Risk.REBUILD)
+        fix = Fix("Build the target from its lock", ("runbook env build",), Risk.REBUILD)
         return fail(*seen, fix=fix, reason=NO_VLLM)
     if stack.flash_attn == "bundled" and not found:
         return fail(
             *seen,
-            fix=Fix(
-                "Install the GPU wheel of vLLM, not the CPU build", ("runbook run 03_python",), Risk.REBUILD
-            ),
+            fix=Fix("Install the GPU wheel of vLLM, not the CPU build", ("runbook env build",), Risk.REBUILD),
         )
     return ok(*seen)
 
@@ -186,7 +184,7 @@ def _judged(states: set[str | None], seen: list[Evidence]) -> Answer:
     if None in states:
         return unknown("the file of that version could not be read", *seen)
     if tables.NONE in states:
-        fix = Fix("Install the GPU wheel of vLLM again", ("runbook run 03_python",), Risk.REBUILD)
+        fix = Fix("Install the GPU wheel of vLLM again", ("runbook env build",), Risk.REBUILD)
         return fail(
             *seen, fix=fix, reason="the file it would use is not there, or holds nothing for the card"
         )

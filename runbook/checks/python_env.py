@@ -3,7 +3,7 @@
 import re
 
 from runbook import pins
-from runbook.checks.readings import DIST_INFO, NO_VLLM, distributions, need, stack_of
+from runbook.checks.readings import DIST_INFO, NO_VLLM, REBUILD, distributions, need, stack_of
 from runbook.checks.target import PYVENV, some, target_minor
 from runbook.errors import BadParameter
 from runbook.model import (
@@ -32,7 +32,6 @@ CPU_BUILD_CLASHES = (
 )
 STAMP = "{prefix}/target.json"  # written last by what builds a target
 PIP_CHECK = ["{own}/uv", "pip", "check", "--python", "{python}", "--color", "never"]
-REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 
 
 @check(

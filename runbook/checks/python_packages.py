@@ -3,7 +3,7 @@
 from typing import Any
 
 from runbook import tables
-from runbook.checks.readings import DIST_INFO, distributions, need, stack_of
+from runbook.checks.readings import DIST_INFO, REBUILD, distributions, need, stack_of
 from runbook.checks.target import PYVENV, some, target_minor
 from runbook.model import (
     Answer,
@@ -23,7 +23,6 @@ from runbook.model import (
 from runbook.parse import python_env, requirement
 from runbook.probe import Probe
 
-REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 CONDA_META = "{prefix}/conda-meta/*.json"
 METADATA = "{site}/*.dist-info/METADATA"
 TILDE = "{site}/~*"
@@ -76,7 +75,7 @@ def conda_beside_pip(host: Probe) -> Answer:
     seen += [Evidence("base environment", "yes", f"glob {CONDA_META}")] if base else []
     fix = Fix(
         "Serve from an environment that one installer made",
-        ("runbook run 03_python",),
+        ("runbook env build",),
         Risk.NONE,
     )
     if twice:

@@ -1,7 +1,7 @@
 """Readings that several checks share, each with the question by which a reader repeats it."""
 
 from runbook import pins
-from runbook.model import Evidence
+from runbook.model import Evidence, Fix, Risk
 from runbook.parse import binaries as parse_binaries
 from runbook.parse import links as parse_links
 from runbook.parse import nvidia, python_env
@@ -15,6 +15,9 @@ NO_GPU = "there is no NVIDIA GPU on this machine"
 NO_CARD = "nvidia-smi names no card; DRIVER-002 says more"
 NO_VLLM = "vLLM is not installed in the target; VLLM-001 says more"
 DIST_INFO = "{site}/*.dist-info"
+REBUILD = Fix(
+    "Build the target again from its lock", ("runbook env build",), Risk.REBUILD, "runbook env rollback"
+)
 BINARIES = questions.run(parse_binaries.ARGV)
 
 __all__ = [
@@ -24,6 +27,7 @@ __all__ = [
     "NO_CARD",
     "NO_GPU",
     "NO_VLLM",
+    "REBUILD",
     "binaries",
     "distributions",
     "gpus",

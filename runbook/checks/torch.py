@@ -5,7 +5,7 @@ import re
 from packaging.version import Version
 
 from runbook.checks.limits import cores
-from runbook.checks.readings import DIST_INFO, NO_GPU, distributions, need, stack_of
+from runbook.checks.readings import DIST_INFO, NO_GPU, REBUILD, distributions, need, stack_of
 from runbook.checks.torch_cause import LOOK, VISIBLE, answers, cause
 from runbook.model import (
     Answer,
@@ -31,7 +31,6 @@ VERSION_FILE = "{site}/torch/version.py"
 # Variables by which installers are sent to another index.
 INDEXES = ("UV_TORCH_BACKEND", "UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 NO_TORCH = "torch is not installed in the target"
-REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 # Largest error of a 256 x 256 product of standard normal numbers, relative to the largest entry of the float64 product.
 # Machine epsilon of each type times a small factor for the sum over 256 terms.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}

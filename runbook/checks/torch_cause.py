@@ -2,13 +2,13 @@
 
 from runbook import tables
 from runbook.checks import libraries
-from runbook.checks.readings import gpus
+from runbook.checks.cuda import NEW_DRIVER
+from runbook.checks.readings import REBUILD, gpus
 from runbook.model import Fix, Risk
 from runbook.probe import Probe
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 UVM = "/dev/nvidia-uvm"
-NEW_DRIVER = ("sudo apt-get install nvidia-driver-580-server",)
 Cause = tuple[str, Fix]
 NO_DEVICE, STUB, TOO_OLD, NOT_READY, MISMATCH, NO_COMPAT, UNKNOWN = 100, 34, 35, 802, 803, 804, 999
 LOOK = Fix("Read the layers below: driver, libcuda, runtime", ("runbook check DRIVER CUDA",))
@@ -23,9 +23,7 @@ def cause(host: Probe, facts: dict[str, object]) -> Cause:  # noqa: PLR0911 - on
     """The cause and its cure. ``facts`` are those of inside/torch_facts.py."""
     driver, runtime = _part(facts, "driver"), _part(facts, "runtime")
     if facts.get("cuda") is None:
-        return "this torch is a CPU build", Fix(
-            "Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD
-        )
+        return "this torch is a CPU build", REBUILD
     if not driver:
         return "not known: this answer says nothing of the driver", LOOK
     if error := driver.get("error"):

