@@ -17,7 +17,7 @@ from breaking import WAYS, Broken, Target
 from runbook import pins
 from runbook.workspace import Workspace
 
-READ_UP_TO = 64 << 20
+READ_UP_TO = 1 << 20
 # A way takes a minute: two kinds of damage always, a package swapped and a file gone; all five when asked.
 CHOSEN = [way for way in WAYS if way.name in ("torch", "deleted") or os.environ.get("RUNBOOK_TEST_ALL")]
 SAID = {"torchvision": "torchvision 0.28.0 -> 0.25.0", "numpy": "numpy 2.3.5 -> ", "torch": "torch 2.13.0 -> 2.10.0", "flash-attn": "- flash-attn 2.6.2", "deleted": "because"}  # fmt: skip
@@ -37,17 +37,20 @@ def env(home: Path, *words: str, code: int = 0) -> str:
 
 
 def digest(folder: Path) -> str:
-    """Names, modes, times and sizes of everything in a tree, links as links, and the bytes of all files up to 64 MB."""
+    """Names, inodes, modes, times and sizes of everything in a tree, links as links, and the bytes of all files up to 1 MB."""
     summed = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        found = path.lstat()
-        summed.update(
-            f"{path.relative_to(folder)} {found.st_mode} {found.st_size} {found.st_mtime_ns}\n".encode()
-        )
-        if path.is_symlink():
-            summed.update(os.fsencode(path.readlink()))
-        elif path.is_file() and found.st_size <= READ_UP_TO:
-            summed.update(path.read_bytes())
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted([*names, *folders]):
+            path = Path(place, name)
+            found = path.lstat()
+            summed.update(
+                f"{path} {found.st_ino} {found.st_mode} {found.st_size} {found.st_mtime_ns}\n".encode()
+            )
+            if path.is_symlink():
+                summed.update(os.fsencode(path.readlink()))
+            elif path.is_file() and found.st_size <= READ_UP_TO:
+                summed.update(path.read_bytes())
     return summed.hexdigest()
 
 
