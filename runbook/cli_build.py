@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from runbook import consent
 from runbook.errors import BadParameter
 
 app = typer.Typer(
@@ -84,13 +85,5 @@ def flash_attn(
         typer.echo(line)
     if not action.to_do:
         return
-    if not yes and not _agreed():
-        typer.echo("shown only; add --yes to build")
-        return
-    action.apply(typer.echo)
-
-
-def _agreed() -> bool:
-    import sys
-
-    return sys.stdin.isatty() and typer.confirm("build it now?")
+    if consent.given(yes):
+        action.apply(typer.echo)

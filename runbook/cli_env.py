@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runbook import consent
 from runbook.errors import BadParameter
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def build(
     typer.echo(planning.as_text(found, limit=LIMIT))
     if not isinstance(found, planning.Plan) or planning.exit_code(found):
         raise typer.Exit(1)
-    if found.because and _agreed(yes):
+    if found.because and consent.given(yes):
         made = action.build(lambda line: typer.echo(f"+ {line}"))
         typer.echo(f"current    {made.folder}")
     elif not found.because and action.builds.held():
@@ -119,7 +120,7 @@ def adopt(
     action = _builder(found[0].stack.name)
     if action.fault() is None:
         typer.echo(f"built already: {action.builds.work.target(found[0].stack.name)}")
-    elif _agreed(yes):
+    elif consent.given(yes):
         made = action.build(lambda line: typer.echo(f"+ {line}"))
         typer.echo(f"current    {made.folder}")
 
@@ -193,7 +194,7 @@ def rollback(
         + ("" if changed is None else f"\nnote       it is not as it was built: {changed}")
     )
     typer.echo("keeps      it until the next runbook env build, whatever the stack's lock says then")
-    if _agreed(yes):
+    if consent.given(yes):
         with builds.locked():
             builds.switch(there.name, "rollback")
         typer.echo(f"current    {there.folder}")
@@ -226,7 +227,7 @@ def remove(
     for each in gone:
         typer.echo(f"remove     {each.folder} ({_gib(each)})")
     typer.echo("undo       none; runbook env build makes a new one")
-    if _agreed(yes):
+    if consent.given(yes):
         with builds.locked():
             if one:
                 builds.remove(one)
@@ -350,16 +351,6 @@ def _gib(build: "Build") -> str:
         if size
         else "size not known"
     )
-
-
-def _agreed(yes: bool) -> bool:
-    """True when the user said yes, by option or at a terminal."""
-    if yes:
-        return True
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        return typer.confirm("go ahead?")
-    typer.echo("shown only; add --yes to do it")
-    return False
 
 
 def _work() -> Any:

@@ -18,7 +18,7 @@ from runbook.errors import ActionFailed
 from runbook.parse.python_env import normal
 from runbook.parse.uv_output import YOU, Demand, Lack, Lacking, NoSolution
 from runbook.pins import Stack
-from runbook.report import WIDTH
+from runbook.report import wrapped
 from runbook.resolve import (
     Conflict,
     Question,
@@ -242,29 +242,18 @@ def as_text(one: Explanation) -> str:
     asked = one.question
     count = len(one.clashes)
     found = f": {count} clash{'es' if count > 1 else ''}" if count else ""
-    lines = [_line(f"{one.name} cannot be resolved for Python {asked.python} on {asked.platform}{found}.")]
+    lines = [wrapped(f"{one.name} cannot be resolved for Python {asked.python} on {asked.platform}{found}.")]
     for number, clash in enumerate(one.clashes, 1):
-        lines += ["", _line(clash.drop or clash.take or clash.package, f"{number:3}  ", " " * 5)]
-        lines += [_line(says, "       - ", " " * 9) for says in clash.says]
-        lines.append(_line(_advice(clash, one.resolution), "       do  ", " " * 11))
+        lines += ["", wrapped(clash.drop or clash.take or clash.package, f"{number:3}  ", " " * 5)]
+        lines += [wrapped(says, "       - ", " " * 9) for says in clash.says]
+        lines.append(wrapped(_advice(clash, one.resolution), "       do  ", " " * 11))
     lines.append("")
     if one.resolution:
-        lines.append(_line(_ending(one)))
+        lines.append(wrapped(_ending(one)))
     else:
         lines += ["No way was found from there; uv says:", textwrap.indent(one.left, "  ")]
-    lines += [_line(note) for note in one.notes]
+    lines += [wrapped(note) for note in one.notes]
     return "\n".join(lines) + "\n"
-
-
-def _line(words: str, first: str = "", rest: str = "") -> str:
-    return textwrap.fill(
-        words,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
 
 
 def _advice(clash: Clash, found: Resolution | None) -> str:

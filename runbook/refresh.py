@@ -8,7 +8,6 @@ import datetime
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -25,7 +24,7 @@ from runbook.errors import ActionFailed, BadParameter
 from runbook.parse import requirement, uv_log, uv_output
 from runbook.parse.python_env import normal
 from runbook.pins import Pin, Stack
-from runbook.report import WIDTH
+from runbook.report import wrapped
 from runbook.resolve import located, newest
 
 STALE_DAYS = 90
@@ -277,7 +276,7 @@ def _asks(metadata: str, names: Sequence[str], python: str) -> list[str]:
 
 def as_text(one: Proposal) -> str:
     """What moves, what no longer holds, what is old, and what the checks said; 80 columns."""
-    lines = [_line(f"{one.stack} with what the index had by {one.cutoff}")]
+    lines = [wrapped(f"{one.stack} with what the index had by {one.cutoff}")]
     lines.append(
         f"moves     {len(one.moves)} packages"
         if one.moves
@@ -286,7 +285,7 @@ def as_text(one: Proposal) -> str:
     for move in one.moves:
         why = f"  ({move.change.why})" if move.change.why else ""
         lines.append(
-            _line(f"{move.change.text()}  Python {' '.join(move.pythons)}{why}", "          ", " " * 14)
+            wrapped(f"{move.change.text()}  Python {' '.join(move.pythons)}{why}", "          ", " " * 14)
         )
     lines += _rows(
         "newer", [_newer_line(each) for each in one.newer], "no pinned package has a later release"
@@ -295,7 +294,7 @@ def as_text(one: Proposal) -> str:
     lines += _rows("old", one.old, f"no pin was read more than {STALE_DAYS} days ago")
     lines += _rows("checks", one.faults, "hashes, addresses, pins and requirements are as they must be")
     where = f"written over {one.stack}" if one.written else f"in {one.folder}; nothing else was changed"
-    lines.append(_line(where, "files     ", " " * 10))
+    lines.append(wrapped(where, "files     ", " " * 10))
     return "\n".join(lines) + "\n"
 
 
@@ -305,18 +304,7 @@ def _newer_line(one: Newer) -> str:
 
 
 def _rows(label: str, rows: Sequence[str], none: str) -> list[str]:
-    return [_line(row, f"{'' if at else label:10}", " " * 14) for at, row in enumerate(rows or [none])]
-
-
-def _line(words: str, first: str = "", rest: str = "") -> str:
-    return textwrap.fill(
-        words,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return [wrapped(row, f"{'' if at else label:10}", " " * 14) for at, row in enumerate(rows or [none])]
 
 
 def as_json(one: Proposal) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def text(one: Finding, places: Mapping[str, str] = MappingProxyType({})) -> str:
     ``places`` are those of the machine at hand: a command to paste names them instead of placeholders.
     """
     tag = f"{one.verdict.value.upper():7} {one.id:11} "
-    lines = [_wrap(one.title, tag, " " * len(tag))]
+    lines = [wrapped(one.title, tag, " " * len(tag))]
     if one.waived:
         lines.append(_labelled("waived", "shown as warn because it was waived by name"))
     if one.evidence:
@@ -126,12 +126,12 @@ def show(value: str | float | bool | None) -> str:  # noqa: FBT001
 
 
 def _labelled(label: str, words: str) -> str:
-    return _wrap(words, f"        {label:7} ", " " * 16)
+    return wrapped(words, f"        {label:7} ", " " * 16)
 
 
 def labelled(label: str, words: str) -> str:
     """A row of a plan or an answer that is no finding: a label of ten columns and prose beside it."""
-    return _wrap(words, f"{label:10} ", " " * 11)
+    return wrapped(words, f"{label:10} ", " " * 11)
 
 
 def _raw(label: str, line: str) -> str:
@@ -144,12 +144,8 @@ def plain(words: str) -> str:
     return words if words.isprintable() else "".join(one if one.isprintable() else "?" for one in words)
 
 
-def wrapped(words: str) -> str:
-    """Prose in 80 columns."""
-    return _wrap(words, "", "")
-
-
-def _wrap(words: str, first: str, rest: str) -> str:
+def wrapped(words: str, first: str = "", rest: str = "") -> str:
+    """Prose in 80 columns, its first line behind ``first`` and the others behind ``rest``."""
     return textwrap.fill(
         words,
         WIDTH,
@@ -170,7 +166,7 @@ def summary(findings: Iterable[Finding]) -> str:
     for verdict in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.SKIP):
         ids = [one.id for one in every if one.verdict is verdict]
         if ids:
-            lines.append(_wrap(" ".join(ids), f"{verdict.value:8}", " " * 8))
+            lines.append(wrapped(" ".join(ids), f"{verdict.value:8}", " " * 8))
     return "\n".join(lines)
 
 
