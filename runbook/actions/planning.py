@@ -14,7 +14,7 @@ from runbook.actions import adopting
 from runbook.actions.builds import Builds
 from runbook.changes import Change, Kind, package_changes
 from runbook.conflict import Explanation
-from runbook.errors import ActionFailed
+from runbook.errors import ActionFailed, BadParameter
 from runbook.parse import python_env, uv_log
 from runbook.workspace import Workspace
 
@@ -142,11 +142,19 @@ def _to_fetch(
     count = int(lacking[1]) if lacking else 0
     if not count:
         return 0, 0
-    wheels = resolve.of_lock(lock, minor, action.ctx.stack.platform)
-    if wheels.unknown:
-        notes.append(f"the index does not say how large {len(wheels.unknown)} of the wheels are")
-    largest = sorted((one.size or 0 for one in wheels.wheels), reverse=True)[:count]
-    return count, None if wheels.unknown else sum(largest)
+    shipped = pins.sizes(action.ctx.stack.name, minor)
+    weights = [one.wheel for one in shipped.values()]
+    if not shipped:
+        try:
+            wheels = resolve.of_lock(lock, minor, action.ctx.stack.platform)
+        except (ActionFailed, BadParameter) as why:
+            notes.append(f"how much that is could not be learned: {why.seen}")
+            return count, None
+        if wheels.unknown:
+            notes.append(f"the index does not say how large {len(wheels.unknown)} of the wheels are")
+            return count, None
+        weights = [one.size or 0 for one in wheels.wheels]
+    return count, sum(sorted(weights, reverse=True)[:count])
 
 
 def _need(work: Workspace, sizes: Mapping[str, pins.Size], fetch: int | None) -> int | None:
