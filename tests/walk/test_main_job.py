@@ -15,6 +15,7 @@ from walking import NEW, OLD, Running
 from runbook import pins
 from runbook.params import PAGES
 from runbook.walk import SECOND_STACK_PAGES
+from runbook.workspace import Workspace
 
 STEPS = [(page.name, NEW) for page in PAGES] + [(name, OLD) for name in SECOND_STACK_PAGES]
 ROOT_LINE = "ValueError: too many values to unpack (expected 2)"
@@ -121,14 +122,15 @@ class TestAgain:
     def test_targets_are_not_built_twice(self, home: Path, first: Running) -> None:
         assert first.process.returncode == 0
         for stack in (NEW, OLD):
-            stamp = home / "targets" / stack / "target.json"
+            stamp = Workspace(home).target(stack) / "target.json"
             before = stamp.read_bytes(), stamp.stat().st_mtime_ns
             run = walking.start(home, walking.fresh(home / "runs" / "again"), "03", "--stack", stack)
             with walking.killed_at_last(run):
                 assert run.ended() == 0, run.text()
             notebook = (run.out / "notebooks" / f"03_python@{stack}.ipynb").read_text(encoding="utf-8")
-            assert f"nothing: {home / 'targets' / stack} is whole and matches its lock" in notebook
+            assert f"nothing    {stamp.parent}" in notebook
             assert (stamp.read_bytes(), stamp.stat().st_mtime_ns) == before
+            assert Workspace(home).target(stack) == stamp.parent
             (step,) = [
                 row["duration_s"]
                 for row in run.new_rows()
@@ -159,7 +161,7 @@ class TestAgain:
         run = walking.start(home, out, "02", "04", "--stack", OLD)
         with walking.killed_at_last(run):
             assert run.ended() == 0, run.text()
-        record = next((home / "targets" / OLD).glob("lib/python3.*/site-packages/idna-*.dist-info/RECORD"))
+        record = next(Workspace(home).target(OLD).glob("lib/python3.*/site-packages/idna-*.dist-info/RECORD"))
         before = record.read_bytes()
         record.write_bytes(before + b"added,,\n")
         try:
