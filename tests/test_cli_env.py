@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import wheels
 
 from runbook import cli, pins, uv
 from runbook.actions.builds import Builds
@@ -231,6 +232,31 @@ def test_adopt_says_how_far_and_touches_nothing(env: Command, home: Path, tmp_pa
     assert "a target the runbook built" in env("adopt", str(target.folder))[1]
     assert "changes    none" in env("adopt", str(target.folder))[1]
     assert "a system interpreter" in env("adopt", sys.base_prefix)[1]
+
+
+def test_what_conda_owns_is_not_to_be_changed_in_place(env: Command, tmp_path: Path) -> None:
+    """A virtual environment that looks like conda's: its folder of records is what tells them apart."""
+    theirs = tmp_path / "theirs"
+    subprocess.run([uv.program(), "venv", "-q", "--python", sys.executable, theirs], check=True)
+    install(theirs / "bin" / "python", "six==1.16.0")
+    (theirs / "conda-meta").mkdir()
+    (theirs / "conda-meta" / "zlib-1.3.1-h4ab18f5_1.json").write_text("{}", encoding="utf-8")
+    code, out, _ = env("adopt", str(theirs))
+    assert code == 0
+    assert "a conda environment" in out
+    assert "conda      1 packages of conda's own" in out
+    assert "in place   not advised: conda owns packages there" in out
+    assert "uv pip install" not in out
+
+
+def test_a_package_of_yours_that_would_no_longer_fit_is_named(env: Command, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    subprocess.run([uv.program(), "venv", "-q", "--python", sys.executable, theirs], check=True)
+    own = wheels.made(tmp_path / "kept", "mine", "1.0", {"mine.py": ""}, needs=["six<1.17", "idna>=3"])
+    install(theirs / "bin" / "python", "six==1.16.0", str(own))
+    _, out, _ = env("adopt", str(theirs))
+    assert "mine 1.0 asks for six<1.17, the lock has" in out
+    assert "idna" not in out
 
 
 @pytest.mark.parametrize(

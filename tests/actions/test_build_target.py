@@ -17,7 +17,7 @@ import pytest
 
 from runbook import pins, uv
 from runbook.actions import Context
-from runbook.actions.build_target import BuildTarget
+from runbook.actions.build_target import BuildTarget, fetched, mib
 from runbook.actions.builds import HISTORY, STAMP, Build, Builds
 from runbook.actions.jobs import Owner
 from runbook.actions.records import faults, record_hashes
@@ -269,7 +269,7 @@ from pathlib import Path
 from runbook import pins, uv
 pins.STACKS = Path(sys.argv[1])
 from runbook.actions import Context
-from runbook.actions.build_target import BuildTarget
+from runbook.actions.build_target import BuildTarget, fetched, mib
 from runbook.actions.jobs import Owner
 from runbook.workspace import Workspace
 work, stack = Workspace(Path(sys.argv[2])), pins.stack("tiny")
@@ -360,3 +360,22 @@ def test_a_record_with_odd_lines(tmp_path: Path) -> None:
     assert missing_files(tmp_path) == []
     (tmp_path / "with, comma.py").write_text("1", encoding="utf-8")
     assert missing_files(tmp_path) == ["with, comma.py"]
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        ("", "resolving and unpacking"),
+        ("Resolved 3 packages in 1ms\n", "resolving and unpacking"),
+        ("Downloading numpy (16.0MiB)\n", "0 of 1 large wheels fetched, now numpy (16.0MiB)"),
+        ("Downloading a (1.0MiB)\nDownloading b (2.5GiB)\n Downloaded a\n", "1 of 2 large wheels fetched, now b (2.5GiB)"),
+        ("Downloading a (1.0MiB)\n Downloaded a\n", "1 large wheels fetched"),
+    ],
+)  # fmt: skip
+def test_how_far_a_download_is(log: str, says: str) -> None:
+    assert fetched(log) == says
+
+
+@pytest.mark.parametrize(("size", "is_"), [("16.0MiB", 16.0), ("2.5GiB", 2560.0), ("512KiB", 0.5)])
+def test_sizes_as_uv_writes_them(size: str, is_: float) -> None:
+    assert mib(size) == is_
