@@ -107,6 +107,8 @@ CODES = {"server": 1, "kernel": 3, "itself": -signal.SIGKILL, "ctrl-c": 130}
 def one_try(home: Path, out: Path, death: Death) -> str:
     """Start or resume, strike, and see that all is over; what went wrong, or "" when nothing did."""
     words = ["--resume"] if (out / "run.json").exists() else [*PAGES, "--stack", OLD]
+    for page in PAGES[PAGES.index(death.page) :]:  # a page that came through a try before is there to be struck again
+        (out / "findings" / f"{page}@{OLD}.json").unlink(missing_ok=True)
     run = walking.start(home, out, *words)
     with walking.killed_at_last(run):
         struck = strike(run, home, death)
@@ -129,8 +131,6 @@ def one_try(home: Path, out: Path, death: Death) -> str:
         f"{death.kind:7} {death.page:11} {death.step:16} +{death.after_s:4.1f} s:"
         f" code {code:4}, all gone in {seconds:4.1f} s{'' if struck else ' (nothing to kill)'}"
     )
-    if code == 0:  # it came through all the same: let there be something to kill for the next
-        (out / "findings" / f"{PAGES[-1]}@{OLD}.json").unlink()
     wanted = {CODES[death.kind]} if struck else {130}
     wanted |= {0} if death.kind in ("server", "kernel") or not struck else set()
     return "" if code in wanted else f"{death}: exit code {code}; {run.text()[-3000:]}"
