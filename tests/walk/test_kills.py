@@ -108,7 +108,8 @@ CODES = {"server": 1, "kernel": 3, "itself": -signal.SIGKILL, "ctrl-c": 130}
 def one_try(home: Path, out: Path, death: Death) -> str:
     """Start or resume, strike, and see that all is over; what went wrong, or "" when nothing did."""
     words = ["--resume"] if (out / "run.json").exists() else [*PAGES, "--stack", OLD]
-    for page in PAGES[PAGES.index(death.page) :]:  # a page that came through a try before is there to be struck again
+    # A page that came through a try before is there to be struck again.
+    for page in PAGES[PAGES.index(death.page) :]:
         (out / "findings" / f"{page}@{OLD}.json").unlink(missing_ok=True)
     run = walking.start(home, out, *words)
     with walking.killed_at_last(run):
