@@ -93,7 +93,7 @@ def build(
     elif not found.because and action.builds.held():
         with action.builds.locked():
             action.builds.settle()
-        typer.echo("the build that was gone back to is what the lock says; it is no longer held")
+        typer.echo("the build that was gone back to is no longer held; from now on the stack's lock decides")
 
 
 @app.command()

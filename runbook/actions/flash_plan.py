@@ -20,7 +20,7 @@ from runbook.errors import ActionFailed, BadParameter
 from runbook.parse import compilers, nvidia, proc
 from runbook.pins import Stack
 from runbook.probe import Probe
-from runbook.workspace import Workspace
+from runbook.workspace import Workspace, above
 
 DEFAULT_RELEASE = "2.8.3"
 LOWEST = (8, 0)  # https://github.com/Dao-AILab/flash-attention: "Ampere, Ada, or Hopper GPUs"
@@ -410,8 +410,7 @@ def made(
     archs = targets(list(cards), row, request.release, tools.release)
     part = share(host, row, row["steps"], request.jobs)
     seconds, said = estimate(row, len(archs), part.jobs, kept(work), request.without)
-    above = next(path for path in (work.root, *work.root.parents) if path.exists())
-    free = shutil.disk_usage(above).free >> 20
+    free = shutil.disk_usage(above(work.root)).free >> 20
     # The objects, the library linked of them, and the wheel.
     disk = BESIDE_MIB + row["steps"] * len(archs) * row["object_mib"] * 3
     if disk > free:

@@ -16,7 +16,7 @@ from runbook.changes import Change, Kind, package_changes
 from runbook.conflict import Explanation
 from runbook.errors import ActionFailed, BadParameter
 from runbook.parse import python_env, uv_log
-from runbook.workspace import Workspace
+from runbook.workspace import Workspace, above
 
 if TYPE_CHECKING:
     from runbook.actions.build_target import BuildTarget
@@ -101,7 +101,7 @@ def planned(action: "BuildTarget", target: str = "", *, again: bool = False) -> 
         fetch,
         fetch_bytes,
         _need(action.ctx.work, sizes, fetch),
-        shutil.disk_usage(_above(action.ctx.work.root)).free,
+        shutil.disk_usage(above(action.ctx.work.root)).free,
         seconds,
         basis,
         refused,
@@ -164,7 +164,7 @@ def _need(work: Workspace, sizes: Mapping[str, pins.Size], fetch: int | None) ->
     whole = sum(one.installed for one in sizes.values())
     bytecode = whole - sum(one.unpacked for one in sizes.values())
     said = uv.ask(["cache", "dir"]).text.strip()
-    shared = bool(said) and _above(Path(said)).stat().st_dev == _above(work.root).stat().st_dev
+    shared = bool(said) and above(Path(said)).stat().st_dev == above(work.root).stat().st_dev
     return bytecode if shared and fetch == 0 else whole
 
 
@@ -192,10 +192,6 @@ def _time(
     if speed is None or fetch_bytes is None:
         return files / rate, f"{basis}; and the download, whose rate was not measured here yet"
     return files / rate + fetch_bytes / speed, f"{basis}, {speed / 2**20:.0f} MiB fetched a second"
-
-
-def _above(path: Path) -> Path:
-    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def as_text(plan: Plan | Explanation, *, limit: int) -> str:

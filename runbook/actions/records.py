@@ -32,7 +32,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Fault:
-    """A file that is not what its package recorded: ``gone``, ``cut`` (another size), ``edited`` or ``stray``."""
+    """A file that is not what its package recorded: ``gone``, ``cut`` (shorter) or ``edited``."""
 
     package: str
     name: str
@@ -76,11 +76,7 @@ def faults(site: Path, *, by_hash: bool) -> list[Fault]:
 def strays(site: Path) -> set[str]:
     """Files in site-packages that no RECORD lists, bytecode aside."""
     listed = {os.path.normpath(one.name) for one in _listed(site)}
-    return {
-        name
-        for name in _files(site)
-        if not name.endswith(".pyc") and name not in listed and os.path.normpath(name) not in listed
-    }
+    return {name for name in _files(site) if not name.endswith(".pyc") and name not in listed}
 
 
 def weight(site: Path) -> tuple[int, int]:
@@ -92,9 +88,8 @@ def weight(site: Path) -> tuple[int, int]:
 def _listed(site: Path) -> Iterator[Listed]:
     for record in site.glob("*.dist-info/RECORD"):
         package = _package(record)
-        text = record.read_text(encoding="utf-8", errors="replace").replace(
-            "\0", "\ufffd"
-        )  # csv refuses a NUL
+        # csv refuses a NUL.
+        text = record.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")
         for row in csv.reader(text.splitlines()):
             # Compiled on the spot; some are listed that no compiler can make, and Python makes others as it goes.
             if row and row[0] and not row[0].endswith(".pyc"):

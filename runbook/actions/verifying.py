@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from runbook.actions import records
@@ -30,7 +30,7 @@ class Verified:
     rewritten: tuple[str, ...] = ()
     faults: tuple[records.Fault, ...] = ()
     strays: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from runbook.errors import BadParameter
 from runbook.probe import Ran, Reply
-from runbook.workspace import Workspace
+from runbook.workspace import Workspace, above
 
 INSIDE = Path(__file__).parent.parent / "inside"
 SECRET_NAMES = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
@@ -98,12 +98,11 @@ class LiveProbe:
     @functools.cached_property
     def places(self) -> dict[str, str]:
         """What each placeholder stands for on this machine; those without an answer are left out."""
-        above = next(path for path in (self.work.root, *self.work.root.parents) if path.exists())
         places = {
             "{work}": str(self.work.root),
             "{home}": os.environ.get("HOME", ""),
             "{own}": str(Path(sys.executable).parent),
-            "{disk}": str(above),
+            "{disk}": str(above(self.work.root)),
         }
         if self.model is not None:
             places["{model}"] = str(self.model)
