@@ -19,7 +19,7 @@ from runbook.checks import ALL, BY_ID
 from runbook.checks.gpu_readings import PEERS
 from runbook.errors import NotRecorded
 from runbook.model import Check
-from runbook.parse import binaries, kernel_log, nvidia, nvidia_xml
+from runbook.parse import binaries, checkpoint, kernel_log, nvidia, nvidia_xml
 from runbook.probe import Ran, Reply
 from runbook.probes import questions, replay
 
@@ -80,6 +80,8 @@ SMI_XML = tuple(
 )
 
 
+# A quantised checkpoint that came from a hub.
+EXAMINED = '{"origin": {"quantisation": "fp8"}, "tokenizer": {"class": "X"}, "hub": {"files": 1, "revisions": {"a": 1}}, "faults": []}'
 # A vLLM of PTX alone, so that the driver's age matters.
 CODE = '{"files": [{"file": "vllm/_C.abi3.so", "sass": [], "ptx": ["compute_80"], "isa": {"compute_80": "8.8"}}], "links": {}}'
 
@@ -104,6 +106,7 @@ class Asked:
             ("{own}/python", "-V"): "Python 3.9.2" if self.amiss else "Python 3.12.1",
             tuple(nvidia.ARGV): gpu_row,
             tuple(binaries.ARGV): CODE,
+            tuple(checkpoint.ARGV): EXAMINED,
             tuple(nvidia_xml.ARGV): SMI_XML[self.amiss] if self.gpu else "",
             tuple(PEERS): " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n",
             tuple(kernel_log.DMESG): "[    0.000000] NVRM: GPU 0000:00:06.0: RmInitAdapter failed!\n"

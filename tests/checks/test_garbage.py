@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import cases
-import cases_served
+import cases_model
 import pytest
 from host import CPU, GPU, OK, Case, Host, passed
 from hypothesis import HealthCheck, given, settings
@@ -235,7 +235,7 @@ PLAUSIBLE: list[tuple[str, dict[str, Any], str, str]] = [
     ("MODEL-004", {"read {model}/config.json": '{"model_type": "qwen3_5", "text_config": {"layer_types": "x", "rope_parameters": []}}'}, CPU, "a config of other types"),
     ("MODEL-004", {"read {model}/config.json": '{"model_type": "qwen3_5", "text_config": {"rope_parameters": {"full_attention": {"rope_theta": 1}}}}'}, CPU, "rope per layer type"),
     ("MODEL-003", {"read {model}/config.json": '{"architectures": "Qwen3ForCausalLM"}', "run grep": ""}, CPU, "architectures as one word"),
-    ("MODEL-006", {cases_served.TOKENIZER: cases_served.TOKENS, "read {model}/generation_config.json": "[]"}, CPU, "a list for generation_config"),
+    ("MODEL-006", {cases_model.TOKENIZER: cases_model.TOKENS, "read {model}/generation_config.json": "[]"}, CPU, "a list for generation_config"),
 ]  # fmt: skip
 
 

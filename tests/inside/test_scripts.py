@@ -14,10 +14,9 @@ MODEL = ["--path", "/no/such/model"]
 SCRIPTS: dict[str, list[str]] = {
     "attention": ["--device", "cpu"],
     "build_facts": [],
-    "checkpoint_facts": MODEL,
-    "fetch_model": ["--repo", "a/b", "--out", "/no/such/folder"],
     "flash_check": [],
     "openai_requests": ["--kind", "first", "--port", "1", "--model", "served"],
+    "parity_reference": [*MODEL, "--url", "http://127.0.0.1:1"],
     "tokenizer_facts": MODEL,
     "torch_allocator": ["--device", "cpu"],
     "torch_facts": [],
@@ -26,7 +25,7 @@ SCRIPTS: dict[str, list[str]] = {
     "vllm_facts": [],
 }
 WITHOUT_LIBRARIES = {"contents", "interpreter", "owners", "py_facts", "make_model"}
-IMPORTS = {"attention": "torch", "build_facts": "torch", "flash_check": "flash_attn", "fetch_model": "huggingface_hub", "openai_requests": "openai", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
+IMPORTS = {"attention": "torch", "build_facts": "torch", "flash_check": "flash_attn", "openai_requests": "openai", "parity_reference": "transformers", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
 
 
 def ran(script: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +61,7 @@ def test_a_script_that_cannot_do_its_work_says_why(script: str) -> None:
         assert "FileNotFoundError" in why
 
 
-@pytest.mark.parametrize(("script", "words"), [("attention", ["--device", "tpu"]), ("checkpoint_facts", []), ("openai_requests", ["--kind", "third", "--port", "1", "--model", "m"])])  # fmt: skip
+@pytest.mark.parametrize(("script", "words"), [("attention", ["--device", "tpu"]), ("openai_requests", ["--kind", "third", "--port", "1", "--model", "m"])])  # fmt: skip
 def test_bad_words_are_refused_without_an_answer(script: str, words: list[str]) -> None:
     """They come from our own checks, so this is a bug of ours; the probe then says that the child gave no answer."""
     ended = ran(script, *words)

@@ -285,6 +285,7 @@ MACHINES = [
             "glob /dev/nvidia[0-9]*": "",
             "glob /dev/nvidia*": "",
             "glob {work}/jobs/*.json": "",
+            "glob {model}/*": "",
             "glob /dev/dxg": "",
             ROWS: NO_PROGRAM,
             XML: NO_PROGRAM,

@@ -191,6 +191,7 @@ MACHINES = [
             "read /sys/kernel/security/lockdown": "none [integrity] confidentiality\n",
             "read /sys/module/module/parameters/sig_enforce": "N\n",
             "glob {work}/jobs/*.json": "",
+            "glob {model}/*": "",
             "glob /dev/dxg": "",
             "glob /dev/nvidia[0-9]*": "",
             "glob /dev/nvidia*": "",
