@@ -9,6 +9,7 @@
     caches/<stack>/       compile caches the server reads (torch.compile, inductor, Triton)
     runs/<time>/          run folders
     builds/               folders of compiles under way
+    skeletons/<name>/     what a repository of the hub looks like, without its weights
     wheels/flash-attn/    wheels compiled here, one folder for what each is for
 """
 
@@ -48,6 +49,11 @@ class Workspace:
     def models(self) -> Path:
         """Checkpoints, one folder a model."""
         return self.root / "models"
+
+    @property
+    def skeletons(self) -> Path:
+        """Repositories examined on the hub: small files and headers only."""
+        return self.root / "skeletons"
 
     @property
     def jobs(self) -> Path:

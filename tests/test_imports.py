@@ -56,6 +56,7 @@ def loaded(tmp_path: Path, words: list[str], names: set[str]) -> tuple[int, list
         ["--version"],
         ["check", "--list"],
         ["explain", "CUDA-001"],
+        ["model"],
         ["check", "--machine", MACHINE],
         ["check", "--machine", MACHINE, "--format", "json"],
         ["check", "HOST", "DRIVER", "CUDA"],

@@ -8,11 +8,23 @@ from runbook.actions.jobs import Jobs
 from runbook.errors import BadParameter
 from runbook.workspace import Workspace
 
-OURS = ("targets", "models", "jobs", "logs", "caches", "runs", "notebooks", "builds", "wheels", "walk.lock")
+OURS = (
+    "targets",
+    "models",
+    "jobs",
+    "logs",
+    "caches",
+    "runs",
+    "notebooks",
+    "builds",
+    "wheels",
+    "skeletons",
+    "walk.lock",
+)
 
 
 def leftovers(work: Workspace, target: str, *, everything: bool) -> list[tuple[Path, int]]:
-    """(folder, MiB) of what would be removed: one stack's target and caches, everything, or caches and run folders.
+    """(folder, MiB) of what would be removed: one stack's target and caches, everything, or caches, runs and skeletons.
 
     Raises:
         BadParameter: there is no stack of that name.
@@ -23,14 +35,15 @@ def leftovers(work: Workspace, target: str, *, everything: bool) -> list[tuple[P
     elif target:
         folders = [work.targets / pins.stack(target).name, work.caches(target)]
     else:
-        folders = [*work.root.glob("caches/*"), *work.runs.glob("*")]
+        folders = [*work.root.glob("caches/*"), *work.runs.glob("*"), *work.skeletons.glob("*")]
     return [
         (folder, _size_mib(folder)) for folder in sorted(folders) if folder.exists() or folder.is_symlink()
     ]
 
 
 def _size_mib(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir()) >> 20
+    # What the disk gives back: a skeleton's weights are mostly holes.
+    return sum(path.lstat().st_blocks for path in folder.rglob("*") if not path.is_dir()) * 512 >> 20
 
 
 def remove(work: Workspace, folders: list[Path], *, stop: bool = True) -> None:

@@ -2,18 +2,16 @@
 
 import hashlib
 import json
-import re
 from pathlib import Path
 
+from runbook import catalogue, hub
 from runbook.actions import Context, Say
+from runbook.actions.fetching import Fetch, place
 from runbook.errors import ActionFailed, BadParameter
 from runbook.probes.live import LiveProbe
 from runbook.workspace import Workspace
 
 GENERATED = ("tiny-qwen3.5", "tiny-qwen3")
-# OWNER/NAME as the hub allows them: neither part begins with a dot or a dash.
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-FETCH_LIMIT_S = 3500.0
 
 
 def folder_of(ctx: Context) -> Path:
@@ -25,25 +23,28 @@ def folder_of_name(work: Workspace, name: str) -> Path:
     """Where a checkpoint of that name lies or will lie.
 
     Raises:
-        BadParameter: the name is neither a generated model, nor a folder with a config.json, nor a hub id.
+        BadParameter: the name is neither a generated model, nor a folder with a config.json, nor a hub id; or it is a name
+            of the Qwen3.5 family that leads nowhere.
     """
     if name in GENERATED:
         return work.models / name
     if name.startswith(("/", ".", "~")):
         folder = Path(name).expanduser().resolve()
-        if not (folder / "config.json").exists():
+        # An adapter alone is let through: MODEL-016 says what it is.
+        if not any((folder / each).exists() for each in ("config.json", "adapter_config.json")):
             raise BadParameter(
                 f"model {name!r}: no config.json in {folder}",
                 "the folder of a checkpoint",
                 "name the folder that holds config.json",
             )
         return folder
-    if HUB_ID.fullmatch(name):
-        return work.models / name.replace("/", "--")
+    catalogue.demanded(name)
+    if catalogue.HUB_ID.fullmatch(name):
+        return place(work, name)
     raise BadParameter(
         f"no model {name!r}",
         f"one of {', '.join(GENERATED)}, a folder, or a hub id such as Qwen/Qwen3.5-4B",
-        "check the name; sizes are 0.8B, 2B, 4B, 9B, 27B",
+        "check the name; runbook model lists the family",
     )
 
 
@@ -62,6 +63,9 @@ class MakeModel:
                 for kind in self._kinds()
             ]
         if self.folder.is_relative_to(self.ctx.work.models):
+            about = hub.sealed(self.folder)
+            if about is not None:
+                return [f"nothing: {self.folder} holds it, {about['commit'] or about['revision']}, whole"]
             return [
                 f"fetch     {self.ctx.model} from the hub into {self.folder}",
                 "resume    what is there already is kept",
@@ -88,16 +92,10 @@ class MakeModel:
                     f"{kind}: {made['parameters']:,} parameters, {'written' if made.get('written') else 'already there'}"
                 )
         elif self.folder.is_relative_to(self.ctx.work.models):
-            got = probe.inside(
-                "fetch_model", {"repo": self.ctx.model, "out": str(self.folder)}, FETCH_LIMIT_S
-            )
-            if "error" in got:
-                raise ActionFailed(
-                    f"{self.ctx.model} could not be fetched: {got['error']}",
-                    "a hub that can be reached and a repository that may be read",
-                    "set HF_ENDPOINT for a mirror, HF_TOKEN for a gated one, or name a local folder: -p model=/path",
-                )
-            say(f"{self.ctx.model} at revision {got['revision']}")
+            # What was fetched whole is used as it is: a walk is not to change its model, nor to need the hub again.
+            if hub.sealed(self.folder) is None:
+                Fetch(self.ctx.work, self.ctx.model, owner=self.ctx.owner).apply(say)
+            say(f"{self.ctx.model} lies in {self.folder}")
 
 
 def checkpoint_hash(folder: Path) -> str:

@@ -51,6 +51,8 @@ def test_a_folder_of_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("a/b/c", "no model 'a/b/c'"),
         ("/a", "no config.json"),
         ("Qwen/", "no model 'Qwen/'"),
+        ("Qwen/Qwen3.5-7B", "Qwen/Qwen3.5-9B"),
+        ("Qwen3.5-4B", "Qwen/Qwen3.5-4B"),
         ("../models", "no config.json"),
         ("..", "no config.json"),
         ("../..", "no config.json"),
@@ -106,7 +108,9 @@ def test_without_an_interpreter(tmp_path: Path) -> None:
 
 def test_a_hub_that_cannot_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(ActionFailed, match=r"Qwen/Qwen3\.5-4B could not be fetched") as failed:
+    with pytest.raises(
+        ActionFailed, match=r"Qwen/Qwen3\.5-4B: http://127\.0\.0\.1:1 gives no answer"
+    ) as failed:
         MakeModel(context(tmp_path, "Qwen/Qwen3.5-4B")).apply(lambda _: None)
     assert "HF_ENDPOINT" in failed.value.do
     assert "-p model=/path" in failed.value.do
