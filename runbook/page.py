@@ -16,9 +16,10 @@ from runbook.actions.flash_build import ShowFlash
 from runbook.actions.jobs import Owner
 from runbook.actions.model_files import MakeModel, folder_of
 from runbook.actions.server import StartServer, StopServer
-from runbook.checks import ALL, BY_ID
+from runbook.checks import ALL, BY_ID, model_memory
 from runbook.errors import BadParameter, LayerNotReady, NotRecorded
-from runbook.model import Finding, Verdict
+from runbook.memory import plan, render
+from runbook.model import Answer, Finding, Verdict
 from runbook.params import Build, Common, Model, PageSpec, Server, page_spec, validated
 from runbook.probe import Probe
 from runbook.probes import questions
@@ -100,6 +101,15 @@ class Page:
             print(line if len(line) <= report.WIDTH else line[: report.WIDTH - 3] + "...")
         if len(text) > lines:
             print(f"... {len(text) - lines} more lines")
+
+    def memory(self) -> None:
+        """Print what the stack's server will take of this machine's memory, with a chart: the numbers MODEL-010 judges."""
+        made = model_memory.planned(self.host)
+        if isinstance(made, Answer):
+            print(report.wrapped(f"no plan: {made.reason}"))
+            return
+        model, device, one = made
+        print(render.text(one, self.ctx.model, plan.changes(model, device, one)), end="")
 
     def check(self, check_id: str) -> None:
         """Judge one check of this page, and silently what it requires; print its finding."""

@@ -55,6 +55,21 @@ def card(name: str) -> dict[str, Any] | None:
     return found[0] if found and len({row["cc"] for row in found}) == 1 else None
 
 
+def visible_memory(card: str, total_mib: int | None = None) -> int | None:
+    """Bytes that cudaMemGetInfo calls total on a card of the table, where that was read; None where it was not.
+
+    With ``total_mib``, only where nvidia-smi printed just that total.
+    """
+    row = _row("gpu_memory", card=card)
+    return None if row is None or total_mib not in (None, row["total_mib"]) else int(row["visible_bytes"])
+
+
+def visible_share() -> float:
+    """How much of nvidia-smi's total a program sees, on the card where both were read."""
+    row = rows("gpu_memory")[0]
+    return float(row["visible_bytes"] / (row["total_mib"] << 20))
+
+
 def capability(gpu: str) -> str:
     """``RTX 4090``, ``sm_89``, ``sm_90a`` or ``8.9`` -> ``8.9``.
 
