@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runbook import __version__, cli_build, cli_env, engine, report
+from runbook import __version__, cli_build, cli_env, cli_memory, cli_model, cli_parity, engine, report
 from runbook.errors import BadParameter, RunbookError
 from runbook.model import Cost, Finding
 
@@ -31,6 +31,10 @@ app = typer.Typer(
 )
 
 
+app.command(epilog=EPILOG)(cli_model.model)
+app.command(epilog=EPILOG)(cli_model.fetch)
+app.command(name="plan-memory", epilog=EPILOG)(cli_memory.plan_memory)
+app.command(epilog=EPILOG)(cli_parity.parity)
 app.add_typer(cli_build.app, name="build")
 app.add_typer(cli_env.app, name="env")
 

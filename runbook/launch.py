@@ -55,8 +55,10 @@ def _manifest(stack: Stack) -> dict[str, list[dict[str, str]]]:
     return data
 
 
-def argv(stack: Stack, python: str, model: str, served_name: str, port: int | str) -> list[str]:
-    """The whole command. Loopback only; the API key travels in the environment, never here."""
+def argv(
+    stack: Stack, python: str, model: str, served_name: str, port: int | str, extra: tuple[Flag, ...] = ()
+) -> list[str]:
+    """The whole command, ``extra`` flags last. Loopback only; the API key travels in the environment, never here."""
     words = [
         python,
         "-m",
@@ -70,6 +72,6 @@ def argv(stack: Stack, python: str, model: str, served_name: str, port: int | st
         "--port",
         str(port),
     ]
-    for one in flags(stack):
+    for one in (*flags(stack), *extra):
         words += [one.flag, one.value] if one.value else [one.flag]
     return words

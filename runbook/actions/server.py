@@ -26,10 +26,14 @@ SAY_EVERY_S = 10.0
 
 
 class StartServer:
-    """Plan and start; a running server of the same fingerprint is taken as it is, one of another is stopped first."""
+    """Plan and start; a running server of the same fingerprint is taken as it is, one of another is stopped first.
 
-    def __init__(self, ctx: Context) -> None:
+    ``extra`` are flags beside those of the stack.
+    """
+
+    def __init__(self, ctx: Context, extra: tuple[launch.Flag, ...] = ()) -> None:
         self.ctx = ctx
+        self.extra = extra
         self.jobs = Jobs(ctx.work.jobs)
         self.model = folder_of(ctx)
 
@@ -44,7 +48,7 @@ class StartServer:
         ]
         lines += [
             f"  {one.flag} {one.value}".ljust(38) + f"  {one.why}"
-            for one in (*given, *launch.flags(self.ctx.stack))
+            for one in (*given, *launch.flags(self.ctx.stack), *self.extra)
         ]
         lines += [
             f"  {one.name}={one.value}".ljust(38) + f"  {one.why}" for one in launch.variables(self.ctx.stack)
@@ -58,7 +62,7 @@ class StartServer:
             JobDied: it ended; carries the root line of its log.
             DeadlineExceeded: it was not ready in time; it has been stopped.
         """
-        wanted = fingerprint(self.ctx)
+        wanted = fingerprint(self.ctx, self.extra)
         job = self.jobs.get(NAME)
         if job is not None and job.fingerprint == wanted and self._boot().exists() and healthy(job):
             say(f"already running as process {job.pid}")
@@ -97,7 +101,7 @@ class StartServer:
         env["VLLM_API_KEY"] = api_key(self.ctx.work.jobs)
         # Our own files are local; a server that tries a hub first waits for a time-out on a closed network.
         env.setdefault("HF_HUB_OFFLINE", "1")
-        argv = launch.argv(self.ctx.stack, str(self.ctx.python), str(self.model), SERVED, port)
+        argv = launch.argv(self.ctx.stack, str(self.ctx.python), str(self.model), SERVED, port, self.extra)
         return self.jobs.start(
             NAME, argv, env=env, cwd=self.ctx.work.root, owner=self.ctx.owner, port=port, fingerprint=wanted
         )
@@ -165,13 +169,13 @@ def healthy(job: Job) -> bool:
         return False
 
 
-def fingerprint(ctx: Context) -> dict[str, str]:
+def fingerprint(ctx: Context, extra: tuple[launch.Flag, ...] = ()) -> dict[str, str]:
     """Stack, target, flags and checkpoint, as short texts."""
     # Read anew, not from the stamp: packages that were changed since the target was built are what it must show.
     site = LiveProbe(ctx.work, ctx.stack.name, ctx.python).places.get("{site}", "")
     records = record_hashes(Path(site)) if site else {}
     folder = folder_of(ctx)
-    flags = shlex.join(launch.argv(ctx.stack, "python", ctx.model, SERVED, 0))
+    flags = shlex.join(launch.argv(ctx.stack, "python", ctx.model, SERVED, 0, extra))
     return {
         "stack": ctx.stack.name,
         "packages": _short(json.dumps(records, sort_keys=True)),

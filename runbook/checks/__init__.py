@@ -16,6 +16,12 @@ from runbook.checks import (
     kernel_module,
     libcuda,
     model,
+    model_config,
+    model_files,
+    model_fit,
+    model_memory,
+    model_text,
+    parity,
     python_env,
     python_packages,
     python_paths,
@@ -51,9 +57,20 @@ ALL: tuple[Check, ...] = (
     *arch.CHECKS,
     *abi.CHECKS,
     *sorted((*vllm.CHECKS, *vllm_files.CHECKS, *backends.CHECKS), key=lambda one: one.id),
-    *model.CHECKS,
+    *sorted(
+        (
+            *model.CHECKS,
+            *model_config.CHECKS,
+            *model_files.CHECKS,
+            *model_fit.CHECKS,
+            *model_text.CHECKS,
+            model_memory.fits,
+        ),
+        key=lambda one: one.id,
+    ),
     *warm.CHECKS,
-    *serve.CHECKS,
+    model_memory.as_planned,
+    *sorted((*serve.CHECKS, *parity.CHECKS), key=lambda one: one.id),
 )
 
 BY_ID: dict[str, Check] = {one.id: one for one in ALL}

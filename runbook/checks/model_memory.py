@@ -8,7 +8,21 @@ from runbook.errors import BadParameter
 from runbook.memory import devices, overhead, plan, stacked
 from runbook.memory.overhead import GIB, MIB
 from runbook.memory.plan import CPU, CUDA, Device, Model, Plan
-from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, skip, unknown, warn
+from runbook.model import (
+    Answer,
+    Cost,
+    Evidence,
+    Fix,
+    Layer,
+    Risk,
+    Source,
+    check,
+    fail,
+    ok,
+    skip,
+    unknown,
+    warn,
+)
 from runbook.parse import nvidia, proc, vllm_log
 from runbook.probe import Probe
 from runbook.probes import questions
@@ -74,6 +88,7 @@ def fits(host: Probe) -> Answer:
     title="The engine's KV cache is as large as the plan said",
     why="A plan that errs would promise a context length or a concurrency that the server then refuses; the error kept here is its calibration.",
     source=Source("measured: 20 starts on an H200 and both CPU stacks", "docs/memory.md", "2026-11-30"),
+    cost=Cost.LIVE,
     needs_target=True,
     requires=("WARM-001",),
 )
