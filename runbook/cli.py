@@ -159,7 +159,7 @@ def _record_rest(stacks: Sequence[str], target: str) -> None:
     from runbook.checks import ALL
 
     for stack in stacks:
-        host = connect.cached(connect.probe("live", stack, target, _workspace()))
+        host = connect.after_a_walk(connect.probe("live", stack, target, _workspace()))
         engine.run(engine.select(ALL, [], Cost.INSIDE), ALL, host)
         collect.report(host, "recorded")
 

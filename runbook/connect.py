@@ -52,6 +52,16 @@ def probe(
     return RecordProbe(live, Path(folder)) if folder else live
 
 
+def after_a_walk(host: Probe) -> CachedProbe:
+    """The host for what is asked when the pages are done: a recording keeps their answers about the server's state.
+
+    That state is the last stack's by then.
+    """
+    if isinstance(host, RecordProbe):
+        host.settled = "{work}/jobs"
+    return cached(host)
+
+
 def _stack(host: Probe, name: str) -> str:
     return pins.stacks_for(host)[0] if name == "auto" else pins.buildable(name).name
 

@@ -56,7 +56,7 @@ def leave(folder: Path, machine: str, stacks: Sequence[str], target: str, work: 
     """
     (folder / SNAPSHOTS).mkdir(exist_ok=True)
     for stack in stacks:
-        host = connect.cached(connect.probe(machine, stack, target, work))
+        host = connect.after_a_walk(connect.probe(machine, stack, target, work))
         write_whole(folder / SNAPSHOTS / f"{stack}.json", snapshot.as_json(snapshot.take(host, _now())))
 
 

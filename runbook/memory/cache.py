@@ -24,7 +24,8 @@ class Rules:
 
     ``tokens``: how it computes the token count it logs, from ``groups`` or from ``concurrency``. ``block``: the smallest
     block by device, in tokens, which is also the step in which a hybrid model's block is raised; with
-    ``step_follows_block`` a given ``--block-size`` is the step instead.
+    ``step_follows_block`` a given ``--block-size`` is the step instead. ``half_of_ram``: a CPU worker without a size for its
+    cache takes half of the RAM, whatever ``--gpu-memory-utilization`` says; else that share, less what it holds itself.
     """
 
     release: str
@@ -33,6 +34,8 @@ class Rules:
     graphs_counted: bool
     block: dict[str, int]
     step_follows_block: bool
+    tokens_from_160_gib: int
+    half_of_ram: bool
 
 
 def rules(release: str) -> Rules:
@@ -56,6 +59,8 @@ def rules(release: str) -> Rules:
         row["graphs_counted"],
         row["block"],
         row["step_follows_block"],
+        row["tokens_from_160_gib"],
+        row["cpu_cache"] == "half of RAM",
     )
 
 

@@ -119,7 +119,7 @@ def make(model: Model, device: Device, ask: Ask) -> Plan:
         BadParameter: a release, type, share or division that cannot be; says which.
     """
     rule = cache.rules(ask.release)
-    ask, notes = _complete(model, device, ask)
+    ask, notes = _complete(model, device, ask, rule)
     parallel = ask.choice.tensor_parallel
     if refused := weights.cannot_divide(model.geometry, parallel, vision=not ask.text_only):
         raise BadParameter(
@@ -168,7 +168,7 @@ def divisors(geometry: Geometry, *, vision: bool, most: int = 16) -> list[int]:
     ]
 
 
-def _complete(model: Model, device: Device, ask: Ask) -> tuple[Ask, tuple[str, ...]]:
+def _complete(model: Model, device: Device, ask: Ask, rule: Rules) -> tuple[Ask, tuple[str, ...]]:
     """The ask with vLLM's defaults in place, and what has to be said about it."""
     if not 0 < ask.utilization <= 1:
         raise BadParameter(
@@ -187,8 +187,8 @@ def _complete(model: Model, device: Device, ask: Ask) -> tuple[Ask, tuple[str, .
     named = device.name.lower()
     large = device.kind == CUDA and device.memory >= LARGE_CARD and "a100" not in named
     sequences, tokens = (1024, 8192) if large else (256, 2048)
-    if device.kind == CUDA and device.memory >= LARGEST_CARD and ask.release not in ("0.19.1", "0.20.2"):
-        tokens = 16384
+    if device.kind == CUDA and device.memory >= LARGEST_CARD:
+        tokens = rule.tokens_from_160_gib
     if device.kind == CPU:
         sequences, tokens = 128 * ask.choice.tensor_parallel, 2048 * ask.choice.tensor_parallel
     chosen = ask.max_num_seqs or sequences
@@ -220,8 +220,7 @@ def _available(
     if ask.cache_bytes is not None:
         return ask.cache_bytes
     if device.kind == CPU:
-        # 0.19.1 takes half of the RAM whatever --gpu-memory-utilization says; later ones the share, less what the worker holds.
-        return device.memory // 2 if rule.tokens == "groups" else requested - CPU_WORKER - resident.total
+        return device.memory // 2 if rule.half_of_ram else requested - CPU_WORKER - resident.total
     return requested - resident.total - (extra.counted if extra else 0)
 
 

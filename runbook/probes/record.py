@@ -120,10 +120,14 @@ def _program(line: str) -> str:
 
 
 class RecordProbe:
-    """A live probe that keeps what it hears in ``folder``; a later answer to the same question replaces the earlier."""
+    """A live probe that keeps what it hears in ``folder``; a later answer to the same question replaces the earlier.
+
+    To a question that names ``settled`` the earlier one stays: after a walk the server's state is that of the last stack.
+    """
 
     def __init__(self, live: LiveProbe, folder: Path) -> None:
         self.live = live
+        self.settled = ""
         self.machine = live.machine
         self.stack = live.stack
         self.folder = folder
@@ -140,7 +144,8 @@ class RecordProbe:
         return self.live.has_target
 
     def _keep(self, ask: str, text: str, suffix: str = "txt", **extra: Any) -> None:  # noqa: ANN401 - bool, int or str as JSON takes
-        keep(self.folder, ask, self.stack, self.redact(text), suffix, **extra)
+        if not (self.settled and self.settled in ask and kept(self.folder, ask, self.stack)):
+            keep(self.folder, ask, self.stack, self.redact(text), suffix, **extra)
 
     def run(self, argv: list[str], timeout_s: float = 20.0) -> Ran:
         """Run and write down."""
@@ -225,6 +230,19 @@ def own_paths(pth: str) -> str:
     return "".join(f"{line}\n" for line in kept)
 
 
+def _about(ask: str, stack: str) -> str:
+    """The stack that a question is kept for: "" where it is about the machine alone."""
+    about_target = ask.startswith(("inside ", "http ")) or any(name in ask for name in TARGET_PLACEHOLDERS)
+    return stack if about_target else ""
+
+
+def kept(folder: Path, ask: str, stack: str) -> bool:
+    """Whether the recording has an answer to the question about that stack."""
+    path = folder / "index.json"
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return any((row["stack"], row["ask"]) == (_about(ask, stack), ask) for row in rows)
+
+
 def keep(
     folder: Path,
     ask: str,
@@ -237,8 +255,7 @@ def keep(
 
     ``extra`` is what came with the text (``rc``, ``err``, ``missing`` ...); what is false or empty is left out.
     """
-    about_target = ask.startswith(("inside ", "http ")) or any(name in ask for name in TARGET_PLACEHOLDERS)
-    stack = stack if about_target else ""
+    stack = _about(ask, stack)
     row: dict[str, Any] = {
         "ask": ask,
         "stack": stack,

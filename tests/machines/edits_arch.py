@@ -54,6 +54,6 @@ MACHINES = [
             GPU_QUESTION: replaced(("NVIDIA H200, 9.0, 580.159.04, 143771", "NVIDIA GeForce RTX 5090, 12.0, 580.159.04, 32607")),
             BINARIES: keeping("sm_80", "sm_86", "sm_90", of="torch/"),
         },
-        {"FLASH-004": WARN, "ARCH-001": FAIL, "ARCH-003": WARN},
+        {"FLASH-004": WARN, "ARCH-001": FAIL, "ARCH-003": WARN, "WARM-008": WARN},
     ),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from runbook.parse import nvidia
 from runbook.probes import questions
 
 H200, CPU2, GPU, OLD_CPU = "h200-vllm-0.19.1", "cpu-2core", "vllm-0.19.1-cu128", "vllm-0.19.1-cpu"
-FAIL, WARN = Verdict.FAIL, Verdict.WARN
+OK, FAIL, WARN = Verdict.OK, Verdict.FAIL, Verdict.WARN
 DISTS, METADATA, SMI = (
     "glob {site}/*.dist-info",
     "glob {site}/*.dist-info/METADATA",
@@ -36,7 +36,7 @@ LAME = {
     "missing": [{"symbol": "_ZN3c105ErrorC2ENS_14SourceLocationESs", "version": "", "demangled": "c10::Error::Error(c10::SourceLocation, std::string)"}],
     "missing_count": 1, "missing_versions": [], "driver": [], "through": [],
 }  # fmt: skip
-QWEN = '{"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"head_dim": 256, "linear_key_head_dim": 128, "layer_types": ["linear_attention", "full_attention"]}}\n'
+QWEN = '{"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"hidden_size": 1024, "intermediate_size": 3584, "vocab_size": 248320, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32", "max_position_embeddings": 262144, "layer_types": ["linear_attention", "full_attention"]}}\n'
 
 
 def one_more(line: str) -> Callable[[str], str]:
@@ -111,13 +111,13 @@ MACHINES = [
         "rtx5090-cu128", H200, GPU, "an RTX 5090 (12.0) under the stack for CUDA 12.8",
         ("nvidia-smi lists an RTX 5090 of 32607 MiB with compute capability 12.0",),
         {SMI: card("NVIDIA GeForce RTX 5090", "12.0", 32607)},
-        {"FLASH-004": WARN, "ARCH-003": WARN},
+        {"FLASH-004": WARN, "ARCH-003": WARN, "WARM-008": WARN},
     ),
     Edited(
         "t4-cu128", H200, GPU, "a T4 (7.5), which has no bfloat16, under the stack for CUDA 12.8",
         ("nvidia-smi lists a T4 of 15360 MiB with compute capability 7.5",),
         {SMI: card("Tesla T4", "7.5", 15360), **FLASHINFER},
-        {"FLASH-004": WARN, "VLLM-010": WARN, "VLLM-014": WARN},
+        {"FLASH-004": WARN, "VLLM-010": WARN, "VLLM-014": WARN, "WARM-008": WARN},
     ),
     Edited(
         "h200-old-start-script", H200, GPU, "one H200; a service unit, variables and files of another release",
@@ -141,7 +141,7 @@ MACHINES = [
         "cpu-qwen3.5-on-0.19.1", CPU2, OLD_CPU, "2 cores; a Qwen3.5 for the CPU build of 0.19.1",
         ("the checkpoint is a Qwen3.5",),
         {"read {model}/config.json": QWEN, REGISTRY: "1\n"},
-        {"VLLM-012": FAIL, "MODEL-004": FAIL},
+        {"VLLM-012": FAIL, "MODEL-004": FAIL, "MODEL-008": FAIL, "MODEL-009": OK, "WARM-008": WARN},
     ),
     Edited(
         "h200-nothing-loads", H200, GPU, "one H200; torch does not load, and the server's module is gone",
@@ -171,6 +171,6 @@ MACHINES = [
         "v100-cu128", H200, GPU, "a V100 (7.0) under the stack for CUDA 12.8",
         ("nvidia-smi lists a V100 of 32768 MiB with compute capability 7.0",),
         {SMI: card("Tesla V100-SXM2-32GB", "7.0", 32768), **FLASHINFER},
-        {"CUDA-004": FAIL, "FLASH-004": WARN, "VLLM-010": WARN, "VLLM-014": WARN},
+        {"CUDA-004": FAIL, "FLASH-004": WARN, "VLLM-010": WARN, "VLLM-014": WARN, "WARM-008": WARN},
     ),
 ]  # fmt: skip

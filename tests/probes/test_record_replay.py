@@ -127,6 +127,20 @@ def test_a_later_answer_replaces_the_earlier(live: LiveProbe, tmp_path: Path) ->
     assert list((tmp_path / "box" / "answers").iterdir()) == []
 
 
+def test_what_is_settled_keeps_its_first_answer(live: LiveProbe, tmp_path: Path) -> None:
+    record = RecordProbe(live, tmp_path / "box")
+    boot = Path(live.places["{work}"]) / "jobs" / "server.boot.json"
+    boot.parent.mkdir(parents=True, exist_ok=True)
+    for record.settled, text in (("", "first"), ("", "second"), ("{work}/jobs", "of another stack")):
+        boot.write_text(text)
+        record.read_text("{work}/jobs/server.boot.json")
+    record.read_text("{work}/jobs/server.log")  # new, so it is kept
+    finish(tmp_path / "box", (STACK,))
+    replayed = ReplayProbe(load(str(tmp_path / "box")), STACK)
+    assert replayed.read_text("{work}/jobs/server.boot.json") == "second"
+    assert replayed.read_text("{work}/jobs/server.log") is None
+
+
 def test_the_machine_says_what_it_is(live: LiveProbe, tmp_path: Path) -> None:
     RecordProbe(live, tmp_path / "my-box").run(["true"])
     finish(tmp_path / "my-box", (STACK,))
