@@ -233,7 +233,7 @@ def check(
     """Judge this machine (or a recorded one) without changing anything; by default from files and quick commands only."""
     from runbook import connect
     from runbook.checks import ALL, BY_ID, python_env
-    from runbook.parse import binaries
+    from runbook.parse import binaries, checkpoint
 
     chosen = engine.select(ALL, names or [], cost)
     if list_:
@@ -258,7 +258,7 @@ def check(
 
     cached = connect.cached(host)
     if host.machine == "live" and host.has_target and not names:
-        cached.ahead((binaries.ARGV, python_env.PIP_CHECK))
+        cached.ahead((binaries.ARGV, python_env.PIP_CHECK, checkpoint.ARGV))
     findings = engine.run(chosen, ALL, cached, waive=waive or [], seen=seen if whole else lambda _: None)
     if text and not whole:
         brief = report.brief(findings, places)

@@ -123,7 +123,18 @@ def test_ids_of_ours() -> None:
     for one in ALL:
         assert one.id.rpartition("-")[0] == one.layer.value
         assert one.title[0].isupper() or one.title.startswith(
-            ("nvidia-smi", "torch", "vLLM", "conda", "cuDNN", "transformers", "lscpu", "nvcc", "/")
+            (
+                "nvidia-smi",
+                "torch",
+                "vLLM",
+                "conda",
+                "cuDNN",
+                "transformers",
+                "lscpu",
+                "nvcc",
+                "config.json",
+                "/",
+            )
         )
         assert not one.title.endswith(".")
         assert one.why.endswith(".")

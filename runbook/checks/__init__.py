@@ -66,7 +66,8 @@ ALL: tuple[Check, ...] = (
             *model_text.CHECKS,
             model_memory.fits,
         ),
-        key=lambda one: one.id,
+        # Weights are held against a config and an index that are sound: MODEL-011 comes after what it requires.
+        key=lambda one: (one is model_files.described, one.id),
     ),
     *warm.CHECKS,
     model_memory.as_planned,

@@ -87,7 +87,7 @@ def fits(host: Probe) -> Answer:
     layer=Layer.WARM,
     title="The engine's KV cache is as large as the plan said",
     why="A plan that errs would promise a context length or a concurrency that the server then refuses; the error kept here is its calibration.",
-    source=Source("measured: 20 starts on an H200 and both CPU stacks", "docs/memory.md", "2026-11-30"),
+    source=Source("measured: 33 starts on an H200 and both CPU stacks", "docs/memory.md", "2026-11-30"),
     cost=Cost.LIVE,
     needs_target=True,
     requires=("WARM-001",),
