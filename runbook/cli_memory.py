@@ -133,7 +133,7 @@ def plan_memory(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
-        cache_bytes=kv_cache_memory_bytes,
+        cache_bytes=kv_cache_memory_bytes or planned.cache_of_environment(on.device),
         own_server=not gpu and gpu_memory_mib is None,
         positions=subject.model.geometry.positions,
     )

@@ -5,14 +5,15 @@ Neither a weight is read nor a GPU touched: headers, config.json, ``nvidia-smi``
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from runbook import catalogue, connect, hub, pins, tables
 from runbook.checkpoint import headers
 from runbook.errors import BadParameter
-from runbook.memory import devices, plan, subject
-from runbook.memory.overhead import MIB
+from runbook.memory import devices, plan, stacked, subject
+from runbook.memory.overhead import GIB, MIB
 from runbook.memory.plan import CPU, CUDA, Device
 from runbook.parse import nvidia, proc
 from runbook.pins import Stack
@@ -85,6 +86,22 @@ def _mission() -> str:
 def _default(host: Probe, *, elsewhere: bool) -> str:
     """A card that is named asks for the mission's stack, whatever this machine is."""
     return _mission() if elsewhere else pins.stacks_for(host)[0]
+
+
+def cache_of_environment(device: Device) -> int | None:
+    """Bytes that VLLM_CPU_KVCACHE_SPACE (GiB) gives the cache on a CPU, as a vLLM started from here would read it.
+
+    Raises:
+        BadParameter: it is set to something that is no whole number of GiB.
+    """
+    named = os.environ.get(stacked.CPU_CACHE, "")
+    if device.kind != CPU or not named:
+        return None
+    if not named.isascii() or not named.isdigit() or int(named) < 1:
+        raise BadParameter(
+            f"{stacked.CPU_CACHE}={named!r}", "whole GiB, 1 or more", f"unset {stacked.CPU_CACHE}"
+        )
+    return int(named) * GIB
 
 
 def subject_of(work: Workspace, name: str, dtype: str) -> Subject:

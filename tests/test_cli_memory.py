@@ -72,6 +72,17 @@ def test_this_machine_is_the_default_on_a_stack_for_the_cpu(folder: Path) -> Non
     assert (answer["kv_tokens"], answer["kv_gib"], answer["max_concurrency"]) == (932_010, 1.0, 455.08)
 
 
+def test_the_cache_size_of_the_environment_counts_as_it_does_for_vllm(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--model", str(folder), "--stack", "vllm-0.32.0-cpu", "--gpu-memory-utilization", "0.2")
+    assert as_json(*words)["kv_gib"] > 1.5
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    assert as_json(*words)["kv_tokens"] == 932_010
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "0.5")
+    assert asked(*words)[0] == 2
+
+
 def test_what_does_not_fit_ends_with_one_and_says_what_would(tmp_path: Path) -> None:
     code, text = asked(
         "--model", "Qwen/Qwen3.5-27B", "--gpu", "RTX 4090", "--text-only", "--chart", str(tmp_path / "a.svg")

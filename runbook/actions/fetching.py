@@ -205,13 +205,14 @@ class Fetch:
                 say(progress(_have(self.partial, found), first, found.size, now - began))
 
     def _put_in_place(self, found: Listing) -> None:
-        (self.partial / fetch_files.PLAN).unlink()
         hub.seal(self.partial, found, skeleton=False)
         old = self.folder.with_name(f"{self.folder.name}.old")
         if self.folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             self.folder.rename(old)
         self.partial.rename(self.folder)
+        # The plan goes last: a kill before the rename finds it, and so every file, again.
+        (self.folder / fetch_files.PLAN).unlink()
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -68,7 +68,15 @@ def fits(host: Probe) -> Answer:
             if others
             else "Take a smaller or quantised model, or a larger card"
         )
-        return fail(*seen, fix=Fix(text, ("runbook plan-memory --help",), Risk.RESTART), reason=one.why)
+        return fail(
+            *seen,
+            fix=Fix(
+                text,
+                (f"runbook plan-memory --model {{model}} --stack {readings.stack_of(host).name}",),
+                Risk.RESTART,
+            ),
+            reason=one.why,
+        )
     largest = overhead.largest_capture(one.ask.max_num_seqs or 1)
     if device.kind == CUDA and model.geometry.hybrid and not one.ask.eager and one.blocks < largest:
         return warn(

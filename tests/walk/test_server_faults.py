@@ -29,9 +29,12 @@ def page_end(run: Running, page: str) -> dict[str, object]:
 
 def test_the_root_line_of_a_start_that_dies(home: Path, built: Path) -> None:
     assert built == home
-    code, run = ran(home, "07", "08", "-p", "model=tiny-qwen3.5")
+    # Page 07 would stop this walk: MODEL-008 knows the pair. Its gate is passed over to see what a start says.
+    code, run = ran(home, "07", "08", "--keep-going", "-p", "model=tiny-qwen3.5")
     text = run.text()
     assert code == 1, text
+    failed = {row["id"] for row in walking.findings(run.out) if row["verdict"] == "fail"}
+    assert "MODEL-008" in failed, failed
     row = page_end(run, "08_warmup")
     assert row["state"] == "action failed"
     said = str(row["said"])
