@@ -148,6 +148,10 @@ def plan_memory(
     places = plan.placements(subject.model, on.device, ask, gpus) if gpus > 1 else []
     made = planned.noted(made, (*on.notes, *subject.notes, *planned.calibration(work, on.stack.name)))
     if chart is not None:
+        if not chart.parent.is_dir():
+            raise BadParameter(
+                f"--chart {chart}: no folder {chart.parent}", "a file in a folder that is there", "make it"
+            )
         workspace.write_whole(chart, render.svg(made, subject.name))
     if format_ is Format.JSON:
         typer.echo(render.json_text(made, subject.name, changes, places, want), nl=False)

@@ -115,6 +115,8 @@ def test_several_cards_are_divided_every_way() -> None:
         (("--model", "Qwen/Qwen3.5-4B", "--gpu", "H200", "--tensor-parallel-size", "3"), "not divisible by 3"),
         (("--model", "Qwen/Qwen3.5-4B", "--gpu", "H200", "--gpu-memory-utilization", "90"), "at most 1"),
         (("--model", "Qwen/Qwen3.5-4B", "--gpu", "H200", "--dtype", "int4"), "bfloat16"),
+        (("--model", "Qwen/Qwen3.5-4B", "--gpu", "H200", "--mamba-ssm-cache-dtype", "fp8"), "float32"),
+        (("--model", "Qwen/Qwen3.5-4B", "--gpu", "H200", "--chart", "/nowhere/a.svg"), "no folder"),
         (("--model", "/nowhere", "--gpu", "H200"), "config.json"),
         (("--model", "tiny-qwen3.5", "--gpu", "H200"), "runbook run 07_model"),
     ],

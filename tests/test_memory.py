@@ -1,5 +1,6 @@
 """The memory planner: held against what real starts of vLLM logged, and against arithmetic that needs no start."""
 
+import contextlib
 import dataclasses
 import json
 import subprocess
@@ -281,6 +282,27 @@ def test_a_config_that_cannot_be_planned_for_is_refused(text: dict[str, Any]) ->
     inner = text if "num_hidden_layers" in text else {**known.config["text_config"], **text}
     with pytest.raises(BadParameter):
         plan.make(subject.of({**known.config, "text_config": inner}, None), H200, ask())
+
+
+ODD = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.floats(), st.text(max_size=3), st.lists(st.text(max_size=3), max_size=3), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2))  # fmt: skip
+KNOWN = catalogue.models()[2].config
+
+
+@given(
+    where=st.sampled_from(["top", "text_config"]),
+    key=st.sampled_from(sorted({*KNOWN, *KNOWN["text_config"]})),
+    value=ODD,
+    there=st.booleans(),
+)
+def test_an_odd_value_anywhere_is_refused_or_planned_for(
+    where: str, key: str, value: Any, *, there: bool
+) -> None:
+    rows = [("model.norm.weight", "BF16", (8,), 16)] if there else None
+    text = {**KNOWN["text_config"], key: value} if where == "text_config" else KNOWN["text_config"]
+    config = {**KNOWN, "text_config": text} | ({key: value} if where == "top" else {})
+    with contextlib.suppress(BadParameter):
+        made = plan.make(subject.of(config, rows), H200, Ask("0.19.1"))
+        assert made.blocks >= 0
 
 
 @given(

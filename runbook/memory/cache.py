@@ -16,6 +16,7 @@ from runbook.memory.geometry import BYTES, Geometry
 
 # Above this ratio of layer counts the groups are as large as the rarer kind, below it as the commoner one.
 NEAR = 1.5
+STATE_TYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -156,11 +157,16 @@ def state_bytes(geometry: Geometry, choice: Choice) -> int:
 
     Raises:
         ValueError: the model has no such layers.
+        BadParameter: a type that vLLM does not keep a state in.
     """
     if geometry.gdn is None:
         raise ValueError("no gated delta net layers")
     gdn, parallel = geometry.gdn, choice.tensor_parallel
     matrix = (geometry.ssm_dtype or geometry.dtype) if choice.ssm_dtype == "auto" else choice.ssm_dtype
+    if matrix not in STATE_TYPES:
+        raise BadParameter(
+            f"--mamba-ssm-cache-dtype {matrix}", f"auto, {', '.join(STATE_TYPES)}", "leave it out"
+        )
     window = gdn.channels // parallel * (gdn.kernel - 1 + choice.speculative_tokens)
     return (
         window * BYTES[geometry.dtype]

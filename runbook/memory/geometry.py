@@ -11,6 +11,7 @@ BYTES = {
     "float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2,
     "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
+LARGEST = 1 << 40
 NEEDED = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
 # Keys of designs whose cache is cut otherwise: latent attention, windows, state-space layers of other kinds.
 OTHER_CACHES = ("kv_lora_rank", "mamba_d_state", "ssm_cfg", "attention_chunk_size")
@@ -91,13 +92,39 @@ def of(config: Mapping[str, Any]) -> Geometry:
             "start it and read 'GPU KV cache size' in the log",
         )
     try:
-        return _geometry(config, text, kinds)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as why:
+        made = _geometry(config, text, kinds)
+        _sensible(made)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError) as why:
         raise BadParameter(
             f"config.json cannot be read as a decoder's: {type(why).__name__} {why}",
             "whole numbers for every count and width",
             "runbook model DIR says what is wrong with the checkpoint",
         ) from why
+    return made
+
+
+def _sensible(made: Geometry) -> None:
+    """Raise ValueError for counts that no model has: what divides by them would end in an error of ours."""
+    counts = {
+        "heads": made.heads,
+        "KV heads": made.kv_heads,
+        "head_dim": made.head_dim,
+        "layers of full attention": made.full,
+    }
+    if made.gdn:
+        counts |= {f"gated delta net: {name}": value for name, value in vars(made.gdn).items()}
+    wrong = [f"{name} {value}" for name, value in counts.items() if not 0 < value < LARGEST]
+    wrong += [
+        f"{name} {value}"
+        for name, value in (
+            ("MTP layers", made.mtp),
+            ("positions", made.positions),
+            ("width", made.intermediate),
+        )
+        if not 0 <= value < LARGEST
+    ]
+    if wrong:
+        raise ValueError(", ".join(wrong))
 
 
 def _geometry(config: Mapping[str, Any], text: Mapping[str, Any], kinds: tuple[str, ...]) -> Geometry:

@@ -35,7 +35,7 @@ def of(
     if dtype == "auto" and word == "float32":
         word = "bfloat16"  # what vLLM's auto makes of a float32 checkpoint
     shaped = dataclasses.replace(plain, dtype=word)
-    sized = weights.by_config(config) if tensors is None else [_loaded(*row, word) for row in tensors]
+    sized = _by_config(config) if tensors is None else [_loaded(*row, word) for row in tensors]
     if sized is None:
         raise BadParameter(
             f"no weights are here, and the shapes of model_type {config.get('model_type')!r} are not known",
@@ -57,6 +57,26 @@ def of(
         int(text.get("num_experts_per_tok") or 0) if shaped.experts else 0,
         int(text.get("moe_intermediate_size") or 0),
     )
+
+
+def _by_config(config: Mapping[str, Any]) -> list[Sized] | None:
+    try:
+        found = weights.by_config(config)
+        for one in found or ():
+            _whole(one.name, one.shape)
+    except (KeyError, TypeError, ValueError, AttributeError) as why:
+        raise BadParameter(
+            f"config.json does not say what the weights are: {type(why).__name__} {why}",
+            "every width and count of its family",
+            "runbook model DIR says what is wrong with the checkpoint",
+        ) from why
+    return found
+
+
+def _whole(name: str, shape: Iterable[Any]) -> None:
+    """Raise ValueError for a shape that no tensor has: what a config holds is multiplied before it is looked at."""
+    if not all(isinstance(extent, int) and extent > 0 for extent in shape):
+        raise ValueError(f"{name} {shape}")
 
 
 def _loaded(name: str, kept: str, shape: tuple[int, ...], size: int, word: str) -> Sized:
