@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runbook import catalogue, connect, hub, pins, tables
 from runbook.checkpoint import headers
+from runbook.checks import model_memory
 from runbook.errors import BadParameter
 from runbook.memory import devices, plan, stacked, subject
 from runbook.memory.overhead import GIB, MIB
@@ -21,7 +22,6 @@ from runbook.probe import Probe
 from runbook.workspace import Workspace
 
 MEMINFO = "/proc/meminfo"
-ERROR = "error (%)"  # WARM-008's evidence
 RUNS = 20  # the latest walks that are looked at
 
 
@@ -169,7 +169,7 @@ def calibration(work: Workspace, stack: str) -> tuple[str, ...]:
                 for row in found
                 if (row["id"], row["stack"]) == ("WARM-008", stack)
                 for each in row["evidence"]
-                if each["name"] == ERROR
+                if each["name"] == model_memory.ERROR
             ]
         except (OSError, ValueError, KeyError, TypeError):
             continue  # a run that was cut, or one of an earlier runbook

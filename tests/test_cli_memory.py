@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from runbook import planned, report, workspace
-from runbook.checks import BY_ID
+from runbook.checks import BY_ID, model_memory
 from runbook.cli import app
 from runbook.errors import BadParameter
 from runbook.model import Evidence, Finding, Verdict
@@ -152,7 +152,7 @@ def test_errors_of_past_runs_are_kept_as_calibration(folder: Path) -> None:
     def row(error: float) -> str:
         """What a page's gate writes."""
         one = BY_ID["WARM-008"]
-        seen = (Evidence(planned.ERROR, error),)
+        seen = (Evidence(model_memory.ERROR, error),)
         made = Finding(
             one.id, one.layer, one.title, one.why, Verdict.OK, seen, None, "",
             waived=False, duration_s=0.0, stack=stack, source=one.source,

@@ -94,10 +94,7 @@ def test_counting_every_layer_as_attention_is_off_by_four() -> None:
     text = {**known.config["text_config"], "layer_types": ["full_attention"] * 32}
     wrong = geometry.of({**known.config, "text_config": text})
     assert wrong.kv_bytes_per_token() == 4 * model.geometry.kv_bytes_per_token()
-    assert (
-        model.geometry.kv_bytes_per_token() == known.get("kv_bytes_per_token")
-        or known.get("kv_bytes_per_token") is None
-    )
+    assert model.geometry.kv_bytes_per_token() == known.get("cache_derived.kv_bytes_per_token_bf16")
 
 
 def test_a_config_without_the_state_type_halves_the_state() -> None:

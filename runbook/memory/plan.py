@@ -57,7 +57,6 @@ class Ask:
     text_only: bool = True
     eager: bool = False
     cache_bytes: int | None = None
-    blocks: int | None = None
     choice: Choice = field(default_factory=Choice)
 
 
@@ -155,7 +154,7 @@ def make(model: Model, device: Device, ask: Ask) -> Plan:
         )
     requested = math.ceil(device.memory * ask.utilization)
     available = _available(rule, device, ask, resident, extra, requested)
-    blocks = ask.blocks if ask.blocks is not None else max(0, available // cut.pool)
+    blocks = max(0, available // cut.pool)
     return _judged(model, device, ask, rule, cut, resident, extra, requested, available, blocks, notes)
 
 
@@ -243,7 +242,7 @@ def _judged(
     longest = min(cut.longest(blocks), model.geometry.positions or cut.longest(blocks))
     # A running sequence holds its state and at least one block of attention.
     most = blocks // (cut.states + cut.attention_groups)
-    if available <= 0 and ask.blocks is None:
+    if available <= 0:
         heavy = device.kind == CUDA and resident.total < requested
         binding, why = (ACTIVATIONS, "weights fit, but with the activations of the profiling run nothing is left for the cache") if heavy else (WEIGHTS, "the weights alone take more than the requested share")  # fmt: skip
     elif blocks < each:

@@ -52,7 +52,6 @@ def ask_of(
         text_only,
         eager or "--enforce-eager" in planned,
         cache_bytes,
-        None,
         choice,
     )
 

@@ -1,7 +1,6 @@
 """What is to be planned for, put together from a config.json and, where there are any, the headers of its weights."""
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,20 +34,13 @@ def of(
     if dtype == "auto" and word == "float32":
         word = "bfloat16"  # what vLLM's auto makes of a float32 checkpoint
     shaped = dataclasses.replace(plain, dtype=word)
-    sized = _by_config(config) if tensors is None else [_loaded(*row, word) for row in tensors]
+    sized = _by_config(config, word) if tensors is None else [_loaded(*row, word) for row in tensors]
     if sized is None:
         raise BadParameter(
             f"no weights are here, and the shapes of model_type {config.get('model_type')!r} are not known",
             "a folder with its weight files, or a config of Qwen3.5 or Qwen3",
             "name the folder of the checkpoint",
         )
-    if tensors is None and word != plain.dtype:
-        sized = [
-            one
-            if one.name.endswith(shapes.FLOAT32)
-            else Sized(one.name, one.shape, math.prod(one.shape) * BYTES[word])
-            for one in sized
-        ]
     text = shapes.text_config(config)
     return Model(
         shaped,
@@ -59,9 +51,9 @@ def of(
     )
 
 
-def _by_config(config: Mapping[str, Any]) -> list[Sized] | None:
+def _by_config(config: Mapping[str, Any], dtype: str) -> list[Sized] | None:
     try:
-        found = weights.by_config(config)
+        found = weights.by_config(config, dtype)
         for one in found or ():
             _whole(one.name, one.shape)
     except (KeyError, TypeError, ValueError, AttributeError) as why:

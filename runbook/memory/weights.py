@@ -48,8 +48,8 @@ class Resident:
         return self.language + self.vision + self.mtp + self.rotary
 
 
-def by_config(config: Mapping[str, object]) -> list[Sized] | None:
-    """The tensors that the config calls for, in its own type; None for a family whose shapes are not known.
+def by_config(config: Mapping[str, object], dtype: str) -> list[Sized] | None:
+    """The tensors that the config calls for, in the type they are loaded in; None for a family whose shapes are not known.
 
     Raises:
         KeyError: a key is missing.
@@ -58,10 +58,8 @@ def by_config(config: Mapping[str, object]) -> list[Sized] | None:
     wanted = shapes.expected(config)
     if wanted is None:
         return None
-    text = shapes.text_config(config)
-    element = BYTES[str(text.get("dtype") or text.get("torch_dtype") or "bfloat16").removeprefix("torch.")]
     return [
-        Sized(name, shape, math.prod(shape) * (4 if name.endswith(shapes.FLOAT32) else element))
+        Sized(name, shape, math.prod(shape) * (4 if name.endswith(shapes.FLOAT32) else BYTES[dtype]))
         for name, shape in wanted.items()
     ]
 
