@@ -10,7 +10,7 @@ import socket
 import time
 from pathlib import Path
 
-from runbook import launch
+from runbook import launch, measured
 from runbook.actions import Context, Say
 from runbook.actions.jobs import Job, Jobs, log_tail
 from runbook.actions.model_files import checkpoint_hash, folder_of
@@ -68,7 +68,7 @@ class StartServer:
             say(f"already running as process {job.pid}")
             return
         self.jobs.stop(NAME)
-        self._boot().unlink(missing_ok=True)
+        measured.forget(self.ctx.work)
         job = self._start(wanted)
         say(f"started as process {job.pid} on port {job.port}; the log is {job.log}")
         try:
@@ -83,6 +83,7 @@ class StartServer:
             self.jobs.stop(NAME)
             raise
         boot = {
+            "server": job.marker,
             "stack": self.ctx.stack.name,
             "model": self.ctx.model,
             "ready_s": round(ready_s, 1),

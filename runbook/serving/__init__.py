@@ -1,0 +1,1 @@
+"""What is known of a server that runs: its start, its latency, its limits, its promises. Facts and judgement, no input or output."""
