@@ -3,6 +3,7 @@
 Imports that cost time are made by the command that needs them: ``runbook check`` is asked often and must be quick.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,22 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from runbook import __version__, cli_build, cli_env, cli_memory, cli_model, cli_parity, engine, report
+from runbook import (
+    __version__,
+    cli_build,
+    cli_env,
+    cli_memory,
+    cli_model,
+    cli_parity,
+    cli_prebuild,
+    cli_rollout,
+    cli_serve,
+    cli_status,
+    cli_validate,
+    cli_warm,
+    engine,
+    report,
+)
 from runbook.errors import BadParameter, RunbookError
 from runbook.model import Cost, Finding
 
@@ -35,6 +51,16 @@ app.command(epilog=EPILOG)(cli_model.model)
 app.command(epilog=EPILOG)(cli_model.fetch)
 app.command(name="plan-memory", epilog=EPILOG)(cli_memory.plan_memory)
 app.command(epilog=EPILOG)(cli_parity.parity)
+app.command(epilog=EPILOG)(cli_rollout.rollout)
+app.command(name="normalize-prompt", epilog=EPILOG)(cli_rollout.normalize_prompt)
+app.command(epilog=EPILOG)(cli_prebuild.prebuild)
+app.command(epilog=EPILOG)(cli_prebuild.boot)
+app.command(epilog=EPILOG)(cli_serve.serve)
+app.command(name="warm-up", epilog=EPILOG)(cli_warm.warm_up)
+app.command(epilog=EPILOG)(cli_warm.limits)
+app.command(epilog=EPILOG)(cli_validate.validate)
+app.command(epilog=EPILOG)(cli_validate.soak)
+app.command(epilog=EPILOG)(cli_status.status)
 app.add_typer(cli_build.app, name="build")
 app.add_typer(cli_env.app, name="env")
 
@@ -476,10 +502,18 @@ def record(
 @app.command(epilog=EPILOG)
 def stop() -> None:
     """Stop every server and build of this workspace, and wait until each is gone. May be repeated."""
+    import time
+
     from runbook.actions.jobs import Jobs
 
-    stopped = Jobs(_workspace().jobs).stop_all()
-    typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
+    jobs = Jobs(_workspace().jobs)
+    before, began = len(jobs.processes()), time.monotonic()
+    stopped = jobs.stop_all()
+    seconds, left = time.monotonic() - began, len(jobs.processes())
+    if stopped:
+        typer.echo(f"stopped: {', '.join(stopped)} ({before} processes) in {seconds:.1f} s; {left} left")
+    else:
+        typer.echo("nothing was running")
 
 
 @app.command(epilog=EPILOG)
@@ -616,6 +650,11 @@ def main() -> NoReturn:
         sys.exit(why.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except OSError as why:
+        if why.errno not in (errno.ENOSPC, errno.EDQUOT):
+            _ended_badly(why)
+        typer.echo(f"runbook: no room is left to write {why.filename or 'a file'}\n  do: df -h", err=True)
+        code = 1
     except Exception as why:  # noqa: BLE001 - the last line of defence: 4 tells a pipeline that the machine is not to blame
         _ended_badly(why)
     if code == 130:  # noqa: PLR2004 - typer makes it of a Ctrl-C without a word

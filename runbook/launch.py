@@ -16,6 +16,8 @@ else:
 # `vllm serve` looks up the version of a distribution called vllm, which a CPU build does not have.
 MODULE = "vllm.entrypoints.openai.api_server"
 HOST = "127.0.0.1"
+# What clients and checks ask for, whatever is served.
+SERVED = "served"
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,20 @@ def _manifest(stack: Stack) -> dict[str, list[dict[str, str]]]:
 
 
 def argv(
-    stack: Stack, python: str, model: str, served_name: str, port: int | str, extra: tuple[Flag, ...] = ()
+    stack: Stack,
+    python: str,
+    model: str,
+    served_name: str,
+    port: int | str,
+    extra: tuple[Flag, ...] = (),
+    *,
+    host: str = HOST,
+    planned: tuple[Flag, ...] | None = None,
 ) -> list[str]:
-    """The whole command, ``extra`` flags last. Loopback only; the API key travels in the environment, never here."""
+    """The whole command, ``extra`` flags last; the API key travels in the environment, never here.
+
+    ``planned`` are the flags of a profile; None takes the stack's own, which is the profile ``baseline``.
+    """
     words = [
         python,
         "-m",
@@ -68,10 +81,10 @@ def argv(
         "--served-model-name",
         served_name,
         "--host",
-        HOST,
+        host,
         "--port",
         str(port),
     ]
-    for one in (*flags(stack), *extra):
+    for one in (*(flags(stack) if planned is None else planned), *extra):
         words += [one.flag, one.value] if one.value else [one.flag]
     return words

@@ -15,7 +15,10 @@ from runbook.actions.build_target import BuildTarget
 from runbook.actions.flash_build import ShowFlash
 from runbook.actions.jobs import Owner
 from runbook.actions.model_files import MakeModel, folder_of
+from runbook.actions.rollouts import Rollouts
 from runbook.actions.server import StartServer, StopServer
+from runbook.actions.validating import Asked, Validate
+from runbook.actions.warming import WarmUp
 from runbook.checks import ALL, BY_ID, model_memory
 from runbook.errors import BadParameter, LayerNotReady, NotRecorded
 from runbook.memory import plan, render
@@ -24,14 +27,18 @@ from runbook.params import Build, Common, Model, PageSpec, Server, page_spec, va
 from runbook.probe import Probe
 from runbook.probes import questions
 from runbook.probes.cached import CachedProbe
+from runbook.serving.profiles import BASELINE
 from runbook.workspace import workspace, write_whole
 
-ACTIONS: dict[str, Callable[[Context], Action]] = {
-    "build_target": BuildTarget,
-    "build_flash": ShowFlash,
-    "make_model": MakeModel,
-    "start_server": StartServer,
-    "stop_server": StopServer,
+ACTIONS: dict[str, Callable[[Context, Common], Action]] = {
+    "build_target": lambda ctx, _: BuildTarget(ctx),
+    "build_flash": lambda ctx, _: ShowFlash(ctx),
+    "make_model": lambda ctx, _: MakeModel(ctx),
+    "start_server": lambda ctx, params: StartServer(ctx, profile=getattr(params, "profile", BASELINE)),
+    "warm_up": lambda ctx, _: WarmUp(ctx),
+    "rollouts": lambda ctx, _: Rollouts(ctx),
+    "validate": lambda ctx, _: Validate(ctx, Asked(quick=True)),
+    "stop_server": lambda ctx, _: StopServer(ctx),
 }
 OWNER_VARIABLE = "RUNBOOK_OWNER"
 LOOK_LINES = 16
@@ -58,6 +65,7 @@ class Page:
         self.findings: dict[str, Finding] = {}
         self.work = workspace()
         self.apply = isinstance(params, Build) and params.apply
+        self._watched: Callable[[], None] = lambda: None
         probe = connect.probe(params.machine, params.stack, params.target, self.work)
         self.live = probe.machine == "live"
         stack = pins.stack(probe.stack)
@@ -130,7 +138,7 @@ class Page:
             print(f"{name}: a recording is replayed, so nothing is planned or done;")
             print("what follows was read when it was made")
             return
-        action = ACTIONS[name](self.ctx)
+        action = ACTIONS[name](self.ctx, self.params)
         for line in action.plan():
             print(line)
         if not self.apply:
@@ -149,6 +157,20 @@ class Page:
             )
         )
 
+    def watch(self) -> None:
+        """With ``ui = "widgets"``, a live view of the server's log, tokens, requests and KV cache, until the page ends."""
+        if not (isinstance(self.params, Server) and self.params.ui == "widgets"):
+            print('a view only, shown with ui = "widgets"; every result is printed in any case')
+            return
+        if not self.live:
+            print("a recording is replayed: there is no server to watch")
+            return
+        from runbook.ui import LiveView  # noqa: PLC0415 - widgets are asked for, or not imported
+
+        view = LiveView(self.work)
+        view.show()
+        self._watched = view.close
+
     def stop(self) -> None:
         """Stop the server, unless it is kept for the next page."""
         if isinstance(self.params, Server) and self.params.keep_server:
@@ -157,11 +179,12 @@ class Page:
         self.plan("stop_server")
 
     def gate(self) -> None:
-        """Summary by verdict; write the findings; raise when the layer is not ready.
+        """Summary by verdict; write the findings; end the live view; raise when the layer is not ready.
 
         Raises:
             LayerNotReady: a finding of this page is fail or unknown, or a check of its layers was not asked.
         """
+        self._watched()
         mine = [one for one in ALL if one.layer in self.spec.layers]
         found = [self.findings[one.id] for one in mine if one.id in self.findings]
         not_asked = tuple(one.id for one in mine if one.id not in self.findings)

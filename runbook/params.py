@@ -36,6 +36,17 @@ ModelName = Annotated[
 ]
 Deadline = Annotated[int, Field(description="seconds the server may take to become ready", ge=10, le=7200)]
 Keep = Annotated[bool, Field(description="leave the server running for the next page")]
+Profile = Annotated[
+    str,
+    Field(
+        description="baseline | first-light | throughput | latency | rl-rollout | text-only",
+        pattern=r"^(baseline|first-light|throughput|latency|rl-rollout|text-only)$",
+    ),
+]
+View = Annotated[
+    str,
+    Field(description="text | widgets, which adds a live view of the server", pattern=r"^(text|widgets)$"),
+]
 
 
 @checked(frozen=True, config=_STRICT)
@@ -67,8 +78,10 @@ class Model(Build):
 class Server(Model):
     """A page that starts a server."""
 
+    profile: Profile = "baseline"
     deadline_s: Deadline = 900
     keep_server: Keep = False
+    ui: View = "text"
 
 
 @dataclass(frozen=True)

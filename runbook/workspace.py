@@ -10,6 +10,7 @@
     runs/<time>/          run folders
     builds/               folders of compiles under way
     skeletons/<name>/     what a repository of the hub looks like, without its weights
+    boots.jsonl           the boot ledger: a row for each start of a server
     wheels/flash-attn/    wheels compiled here, one folder for what each is for
 """
 

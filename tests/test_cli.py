@@ -559,7 +559,9 @@ def test_stop_may_be_repeated(command: Command, home: Path) -> None:
     job = jobs.start(
         "server", ["sleep", "600"], env=dict(os.environ), cwd=Path("/"), owner=Owner.of(), grace_s=2
     )
-    assert command("stop") == (0, "stopped: server\n", "")
+    code, out, err = command("stop")
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"stopped: server \(1 processes\) in \d+\.\d s; 0 left\n", out)
     assert not psutil.pid_exists(job.pid)
     assert command("stop") == (0, "nothing was running\n", "")
 

@@ -20,6 +20,7 @@ OURS = (
     "wheels",
     "skeletons",
     "walk.lock",
+    "boots.jsonl",
 )
 
 

@@ -31,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from runbook.actions import keeper
 from runbook.errors import ActionFailed, BadParameter, DeadlineExceeded, JobDied
+from runbook.parse import cgroup, mounts
 
 START_LIMIT_S = 60.0
 HURRY_S = 10.0
@@ -110,6 +111,8 @@ class Ended:
     """How the last job of a name ended: "exited" by itself, "stopped", or "owner gone".
 
     One of ``exit_code`` and ``signal`` is None. ``ended`` is in seconds since the epoch, ``seconds`` is how long it ran.
+    ``oom_kills`` is how many processes the kernel killed for lack of memory meanwhile, by the count in the file ``oom``;
+    None when there was none to read.
     """
 
     name: str
@@ -120,6 +123,8 @@ class Ended:
     ended: float
     seconds: float
     log: str
+    oom_kills: int | None = None
+    oom: str = ""
 
     def text(self) -> str:
         """The end in a few words, as in "exited with code 3 after 12.0 s"."""
@@ -190,6 +195,7 @@ class Jobs:
                 "grace_s": grace_s,
                 "lock": lock,
                 "scratch": None if scratch is None else str(scratch.resolve()),
+                "oom": _oom_count(),
             }
             return self._run_keeper(spec)
 
@@ -197,6 +203,12 @@ class Jobs:
         """The job of that name if its process runs. A stale, half-written or foreign state file is no job."""
         job = self._read(name)
         return job if job is not None and Owner(job.pid, job.pid_start).alive() else None
+
+    def ending(self, name: str, timeout_s: float) -> None:
+        """Wait until the keeper of a job whose process is over has written how that ended, if there is one at it."""
+        job = self._read(name)
+        if job is not None and not Owner(job.pid, job.pid_start).alive():
+            self.join(job, timeout_s)
 
     def running(self) -> list[Job]:
         """Every job of the folder whose process runs, by name."""
@@ -349,6 +361,8 @@ class Jobs:
         _gone_within(Owner(job.keeper_pid, job.keeper_start), LAST_WORDS_S)
         ended = self.ended(job.name)
         how = ended.text() if ended is not None and ended.marker == job.marker else "killed, its keeper too"
+        if ended is not None and ended.oom_kills:
+            how += f", the kernel killed {ended.oom_kills} of its processes for lack of memory"
         lines = log_tail(Path(job.log), 5000, 262144)
         root = root_line("\n".join(lines)) if root_line is not None else None
         root = root or _last_line(lines)
@@ -434,6 +448,18 @@ class Jobs:
                 if start is not None:
                     _gone_within(Owner(process.pid, start), 1)
         return killed
+
+
+def _oom_count() -> str:
+    """The file in which the kernel counts who it killed for lack of memory: our control group's, else the machine's.
+
+    A command is in its starter's group. cgroups v2: memory.events, also counts the groups below; v1: memory.oom_control.
+    """
+    own, table = (Path("/proc/self", name).read_text(encoding="utf-8") for name in ("cgroup", "mountinfo"))
+    group = cgroup.groups(own, mounts.mounts(table), "memory")
+    name = "memory.oom_control" if group.version == 1 else "memory.events"
+    places = [*(f"{folder}/{name}" for folder in group.folders[:1]), "/proc/vmstat"]
+    return next((place for place in places if keeper.oom_kills(place) is not None), "")
 
 
 def log_tail(path: Path | str, lines: int = 20, max_bytes: int = 65536) -> list[str]:

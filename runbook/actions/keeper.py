@@ -8,6 +8,11 @@ output, ``{"job": {...}}`` or ``{"error": "..."}``, closes it, and stays until t
 How nothing escapes: the keeper is a child subreaper, so whatever the command starts, in whatever session, remains a
 descendant of the keeper; and the command is killed by the kernel when the keeper dies (``PR_SET_PDEATHSIG``, which is
 tied to the parent *thread*: the keeper has one). Imports the standard library only, and nothing of ours.
+
+How the log stays bounded: the command writes into the file itself, so the keeper can be neither in its way nor behind.
+It looks at the size now and then; above a cap it writes the newest part over the middle, behind the lines of the start
+and the first error, and cuts the file there. That needs no room on a full disk and leaves plain text on any file
+system. What the command wrote in the milliseconds between is lost with the middle.
 """
 
 import contextlib
@@ -15,6 +20,7 @@ import ctypes
 import json
 import math
 import os
+import re
 import select
 import shutil
 import signal
@@ -35,11 +41,30 @@ JOB_VAR = "RUNBOOK_JOB"
 FOLDER_VAR = "RUNBOOK_JOBS"
 NO_PIDFD_POLL_S = 0.2
 
+MIB = 1 << 20
+LOG_POLL_S = 0.5
+FLOOD = 8 * MIB
+FLOOD_POLL_S = 0.02
+OVERLAP = 8
+"""How far two parts of a search overlap: a word may lie across their border."""
+
+LOG_CAP = 256 * MIB
+LOG_HEAD = MIB
+"""The lines of a start are kept whatever comes: those of vLLM are some 100 KiB."""
+
+LOG_TAIL = 8 * MIB
+EXCERPT = 128 * 1024
+BEFORE_ERROR = 16 * 1024
+ERRORS = (b"Error", b"ERROR")
+DROPPED = re.compile(rb"^\[runbook: (\d+) bytes of this log were dropped here[^\]\n]*\]$", re.MULTILINE)
+RESERVED = 4096
+
 
 class Spec(TypedDict):
     """The keeper's orders. ``owner`` is "PID:START"; ``lock`` is a descriptor it holds open until it ends.
 
-    ``scratch`` is a folder that goes when the command ends in any way but with exit code 0.
+    ``scratch`` is a folder that goes when the command ends in any way but with exit code 0. ``oom`` is the file in which
+    the kernel counts the processes it killed for lack of memory (a line ``oom_kill N``), "" when there is none.
     """
 
     name: str
@@ -55,6 +80,7 @@ class Spec(TypedDict):
     grace_s: float
     lock: int
     scratch: str | None
+    oom: str
 
 
 def stat_fields(pid: int) -> list[str] | None:
@@ -98,16 +124,138 @@ def pidfd(pid: int, start: int) -> int | None:
 
 
 def write_atomically(path: Path, document: dict[str, Any]) -> None:
-    """Write JSON so that a reader sees the old file or the new one.
+    """Write JSON so that a reader sees the old file or the new one; over what ``reserve`` wrote, if it did.
 
     There is no fsync, on purpose: a machine that loses power loses the job too, so durability buys nothing, while on
     a disk busy with a download an fsync was seen to hold up the keeper, and thereby the end of its job, for 3 s.
     """
-    partial = path.with_name(path.name + ".tmp")
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    partial = _partial(path)
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)
+        file.flush()
+        file.truncate()
     partial.replace(path)
+
+
+def reserve(path: Path) -> None:
+    """Take the room on disk that a later ``write_atomically`` of up to 4 KiB needs: it may be full by then."""
+    _partial(path).write_bytes(b" " * RESERVED)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".tmp")
+
+
+def oom_kills(path: str) -> int | None:
+    """How many processes the kernel has killed for lack of memory, by its own count; None when it cannot be read."""
+    try:
+        found = re.search(r"(?m)^oom_kill (\d+)$", Path(path).read_text(encoding="utf-8")) if path else None
+    except OSError:
+        return None
+    return int(found[1]) if found else None
+
+
+class Log:
+    """The job's log, kept below a cap: its beginning, the first error and what is newest.
+
+    ``kept`` is how many bytes of the file stay for ever. What is new is searched until an error is found, at ``error_at``.
+    """
+
+    def __init__(self, path: str, cap: int = LOG_CAP) -> None:
+        self.path = path
+        self.cap = cap
+        self.kept = 0
+        self.size = 0
+        self.dropped = 0
+        self.searched = 0
+        self.error_at: int | None = None
+        self.error_kept = False
+
+    def bound(self) -> float:
+        """Drop the middle if the file is larger than the cap; in how many seconds to look again."""
+        try:
+            # Its own descriptor, for this moment only: one that appends would write to the end wherever it is told to.
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return LOG_POLL_S  # somebody removed it; the command writes on into a file without a name
+        try:
+            before, self.size = self.size, os.fstat(fd).st_size
+            flood = self.size - before > FLOOD or self.size > self.cap
+            self._search(fd)
+            if self.size > self.cap:
+                self._drop(fd)
+        except OSError:
+            return LOG_POLL_S  # a disk that fails: the job is more than its log
+        finally:
+            os.close(fd)
+        return FLOOD_POLL_S if flood else LOG_POLL_S
+
+    def _search(self, fd: int) -> None:
+        """Look for the first line that speaks of an error in what came since the last look."""
+        # No more than the cap at once: the cutting must not wait for the search of a flood that goes on meanwhile.
+        at, end = self.searched, min(self.size, self.searched + self.cap)
+        while self.error_at is None and at < end:
+            part = os.pread(fd, min(4 * MIB, end - at), at)
+            places = [place for word in ERRORS if (place := part.find(word)) >= 0]
+            if places:
+                self.error_at = at + min(places)
+            at += max(1, len(part) - OVERLAP)
+        self.searched = end
+
+    def _drop(self, fd: int) -> None:
+        if self.dropped == 0:
+            self.kept = self._line_end(fd, LOG_HEAD)
+        size = os.fstat(fd).st_size
+        tail_at = self._line_end(fd, size - LOG_TAIL)
+        excerpt = b""
+        if self.error_at is not None and not self.error_kept and self.error_at < tail_at:
+            start = max(self.kept, self.error_at - BEFORE_ERROR)
+            end = min(tail_at, self.error_at + EXCERPT)
+            excerpt = os.pread(fd, max(0, end - start), start)
+            excerpt = excerpt[: excerpt.rfind(b"\n") + 1] or excerpt + b"\n"
+            self.error_kept = True
+        self.dropped += tail_at - self.kept - len(excerpt)
+        told = f"[runbook: {self.dropped} bytes of this log were dropped here: it was over {self.cap >> 20} MiB]\n"
+        before = excerpt + told.encode()
+        try:
+            _write_at(fd, before, self.kept)
+            length = self._copy_tail(fd, tail_at, self.kept + len(before))
+        except OSError:
+            # A full disk that copies what is written over: then all of it goes, which makes room.
+            before, excerpt, length = b"", b"", 0
+        self.size = self.kept + len(before) + length
+        os.ftruncate(fd, self.size)
+        moved = tail_at - self.kept - len(before)
+        if self.error_at is not None and not self.error_kept:
+            self.error_at -= moved
+        self.kept += len(excerpt)
+        # A flood of hundreds of MiB a second may outrun the search: what it had not come to is gone unseen.
+        self.searched = max(self.kept, self.searched - moved)
+
+    def _copy_tail(self, fd: int, start: int, to: int) -> int:
+        """Copy what is behind ``start``, and what comes meanwhile, to an earlier place; how many bytes that were.
+
+        A job's last words must not be lost; of a flood that is faster than this no more than the cap is copied.
+        """
+        copied = 0
+        while copied < self.cap and (new := os.fstat(fd).st_size - start - copied) > 0:
+            data = os.pread(fd, min(new, 2 * LOG_TAIL), start + copied)
+            _write_at(fd, data, to + copied)
+            copied += len(data)
+        return copied
+
+    @staticmethod
+    def _line_end(fd: int, at: int) -> int:
+        """The beginning of the line after ``at``, or ``at`` where the next 64 KiB hold no end of a line."""
+        found = os.pread(fd, 65536, at).find(b"\n")
+        return at + found + 1 if found >= 0 else at
+
+
+def _write_at(fd: int, data: bytes, at: int) -> None:
+    written = 0
+    while written < len(data):
+        written += os.pwrite(fd, data[written:], at + written)
 
 
 def _prctl() -> Callable[[int, int], None]:
@@ -210,7 +358,9 @@ def _child_ended(child: int) -> bool:
         os.waitpid(ended.si_pid, 0)
 
 
-def _watch(child: int, owner: tuple[int, int], owner_fd: int | None, wake: int, grace_s: float) -> str:
+def _watch(
+    child: int, owner: tuple[int, int], owner_fd: int | None, wake: int, grace_s: float, log: Log
+) -> str:
     """Wait until it is time to kill what is left, and return why: "exited", "stopped" or "owner gone"."""
     poller = select.poll()
     poller.register(wake, select.POLLIN)
@@ -224,7 +374,7 @@ def _watch(child: int, owner: tuple[int, int], owner_fd: int | None, wake: int, 
             break
         if owner_fd is None and not reason:
             left_s = NO_PIDFD_POLL_S
-        ready = {fd for fd, _ in poller.poll(None if left_s == math.inf else left_s * 1000)}
+        ready = {fd for fd, _ in poller.poll(min(left_s, log.bound()) * 1000)}
         signals = set(os.read(wake, 65536)) if wake in ready else set()
         if not reason:
             owner_gone = owner_fd in ready if owner_fd is not None else started(owner[0]) != owner[1]
@@ -258,6 +408,8 @@ def _keep(spec: Spec) -> None:
     state = folder / f"{spec['name']}.json"
     ended = folder / f"{spec['name']}.ended.json"
     log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    bounded = Log(spec["log"])
+    killed_before = oom_kills(spec["oom"])
     began, clock = time.time(), time.monotonic()
     try:
         process = _start(spec, log, prctl)
@@ -268,6 +420,7 @@ def _keep(spec: Spec) -> None:
     reason, status = "stopped", 0
     try:
         ended.unlink(missing_ok=True)
+        reserve(ended)
         job = {
             "name": spec["name"],
             "marker": spec["marker"],
@@ -291,13 +444,15 @@ def _keep(spec: Spec) -> None:
         except BrokenPipeError:
             return  # whoever asked for the job died or gave up; nobody knows of it, so it must not run
         _leave_caller(log)
-        reason = _watch(process.pid, owner, owner_fd, wake, spec["grace_s"])
+        reason = _watch(process.pid, owner, owner_fd, wake, spec["grace_s"], bounded)
     finally:
         # Whatever happened above, a full disk included, the processes go first and the bookkeeping follows.
         status = _kill_everything(process.pid)
         process.returncode = code = os.waitstatus_to_exitcode(status)
+        bounded.bound()
         if spec["scratch"] and (code or reason != "exited"):
             shutil.rmtree(spec["scratch"], ignore_errors=True)
+        killed = oom_kills(spec["oom"])
         document = {
             "name": spec["name"],
             "marker": spec["marker"],
@@ -307,9 +462,13 @@ def _keep(spec: Spec) -> None:
             "ended": time.time(),
             "seconds": round(time.monotonic() - clock, 3),
             "log": spec["log"],
+            "oom_kills": None if killed is None or killed_before is None else killed - killed_before,
+            "oom": spec["oom"],
         }
-        write_atomically(ended, document)
-        state.unlink(missing_ok=True)
+        try:
+            write_atomically(ended, document)
+        finally:
+            state.unlink(missing_ok=True)
 
 
 def _leave_caller(log: int) -> None:

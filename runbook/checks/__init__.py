@@ -4,6 +4,8 @@ from runbook.checks import (
     abi,
     arch,
     backends,
+    binding,
+    boot,
     cuda,
     driver,
     flash,
@@ -14,7 +16,9 @@ from runbook.checks import (
     host_disk,
     host_limits,
     kernel_module,
+    launch,
     libcuda,
+    load,
     model,
     model_config,
     model_files,
@@ -25,8 +29,11 @@ from runbook.checks import (
     python_env,
     python_packages,
     python_paths,
+    rollout,
     serve,
+    soak,
     start,
+    state,
     toolkits,
     torch,
     torch_libraries,
@@ -34,6 +41,7 @@ from runbook.checks import (
     vllm,
     vllm_files,
     warm,
+    warming,
 )
 from runbook.model import Check
 
@@ -70,8 +78,22 @@ ALL: tuple[Check, ...] = (
         key=lambda one: (one is model_files.described, one.id),
     ),
     *warm.CHECKS,
+    *boot.CHECKS,
+    *warming.CHECKS,
     model_memory.as_planned,
-    *sorted((*serve.CHECKS, *parity.CHECKS), key=lambda one: one.id),
+    *sorted(
+        (
+            *serve.CHECKS,
+            *parity.CHECKS,
+            *binding.CHECKS,
+            *state.CHECKS,
+            *launch.CHECKS,
+            *load.CHECKS,
+            *soak.CHECKS,
+            *rollout.CHECKS,
+        ),
+        key=lambda one: one.id,
+    ),
 )
 
 BY_ID: dict[str, Check] = {one.id: one for one in ALL}

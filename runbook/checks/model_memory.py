@@ -1,10 +1,14 @@
 """MODEL, WARM: whether the model fits the card, and whether the engine's cache is as large as was planned."""
 
+from collections.abc import Mapping
+
 from runbook import tables
 from runbook.checks import readings
+from runbook.checks.launch import running
 from runbook.checks.model_readings import CONFIG, EXAMINE, config_json, examined
 from runbook.checks.warm import BOOT, LOG, boot
 from runbook.errors import BadParameter
+from runbook.launch import Flag
 from runbook.memory import devices, overhead, plan, stacked
 from runbook.memory.overhead import GIB, MIB
 from runbook.memory.plan import CPU, CUDA, Device, Model, Plan
@@ -103,7 +107,9 @@ def fits(host: Probe) -> Answer:
 )
 def as_planned(host: Probe) -> Answer:
     """'KV cache size' of the server's log against the plan of the same checkpoint, card and flags."""
-    made = planned(host)
+    flags = running(host)
+    # Of the command that runs, which may be another profile's; the stack's own where no record names one.
+    made = planned(host, None if isinstance(flags, Answer) else flags)
     if isinstance(made, Answer):
         return made
     log = vllm_log.kv_cache(host.read_text(LOG) or "")
@@ -130,26 +136,31 @@ def as_planned(host: Probe) -> Answer:
     )
 
 
-def planned(host: Probe) -> tuple[Model, Device, Plan] | Answer:
-    """The plan of the server that the machine's stack would start with its checkpoint, or the answer that says why not."""
+def planned(host: Probe, flags: Mapping[str, str] | None = None) -> tuple[Model, Device, Plan] | Answer:
+    """The plan of the server that the machine's stack would start with its checkpoint, or the answer that says why not.
+
+    ``flags``: those of another command than the stack's own, by their full names.
+    """
     stack = readings.stack_of(host)
     config = config_json(host)
     if config is None:
         return unknown("config.json could not be read")
-    device = _device(host, stack.device)
+    device = device_of(host, stack.device)
     if isinstance(device, Answer):
         return device
     found = examined(host)
     if isinstance(found, Answer):
         return found
+    given = None if flags is None else [Flag(name, value, "") for name, value in flags.items()]
     try:
-        model, made = stacked.of_stack(stack, config, found.tensors or None, device)
+        model, made = stacked.of_stack(stack, config, found.tensors or None, device, given)
     except BadParameter as why:
         return unknown(why.seen)
     return model, device, made
 
 
-def _device(host: Probe, kind: str) -> Device | Answer:
+def device_of(host: Probe, kind: str) -> Device | Answer:
+    """The least card of a machine, or its RAM; the answer that says why there is none to plan for."""
     if kind == CPU:
         total = proc.meminfo_mib(host.read_text(MEMINFO), "MemTotal")
         return Device(CPU, total * MIB, "RAM") if total else unknown(f"{MEMINFO} names no memory")

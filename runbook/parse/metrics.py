@@ -24,6 +24,10 @@ class Metrics:
         found = [value for (have, of), value in self.samples.items() if have == name and wanted <= set(of)]
         return sum(found) if found else None
 
+    def most(self, name: str) -> float | None:
+        """The largest over all label sets, as of a share that each engine has of its own; None when there is no such sample."""
+        return max((value for (have, _), value in self.samples.items() if have == name), default=None)
+
     def by_label(self, name: str, label: str) -> dict[str, float]:
         """Value of that label -> sum of its samples, as of the reasons of ``vllm:request_success_total``."""
         sums: dict[str, float] = {}

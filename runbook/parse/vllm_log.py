@@ -27,6 +27,8 @@ _SHADOWS = (
     "SystemExit",
     "KeyboardInterrupt",
 )
+# A request that was refused: the client's fault, told in a traceback all the same (0.19.1 writes some 100 lines for each).
+_REFUSED = "VLLMValidationError"
 _HARD = re.compile(
     r"^(?:Fatal Python error|Segmentation fault|Illegal instruction|Killed|.*: symbol lookup error:|.*error while loading shared libraries:).*"
 )
@@ -55,7 +57,7 @@ def root_line(log: str) -> str | None:
     """The first line that names an exception or a usage error and is no shadow of an earlier one; None when there is none."""
     for raw in log.splitlines():
         line = plain(raw)
-        if is_shadow(line):
+        if is_shadow(line) or _REFUSED in line:
             continue
         if _EXCEPTION.match(line) or _USAGE.match(line) or _HARD.match(line):
             return line.strip()

@@ -15,6 +15,7 @@ from typing import Any
 
 from runbook.errors import BadParameter
 from runbook.probe import Ran, Reply
+from runbook.probes import ends
 from runbook.workspace import Workspace, above
 
 INSIDE = Path(__file__).parent.parent / "inside"
@@ -133,6 +134,15 @@ class LiveProbe:
             return None
         return port if isinstance(port, int) else None
 
+    def _server_end(self) -> str:
+        """How the last one ended, by its end record."""
+        try:
+            end = json.loads((self.work.jobs / "server.ended.json").read_text(encoding="utf-8"))
+            how = f"exit code {end['exit_code']}" if end["signal"] is None else _signal_name(end["signal"])
+            return f"the last one: {end['reason']}, {how}, after {end['seconds']:.0f} s"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "jobs/server.json names no port"
+
     def run(self, argv: list[str], timeout_s: float = 20.0) -> Ran:
         """Run a program without a shell, killed at its deadline."""
         ran = self._spawn(
@@ -175,11 +185,11 @@ class LiveProbe:
         return Ran(tuple(argv), child.returncode, out, err)
 
     def read_text(self, path: str) -> str | None:
-        """The text of a file, or None."""
+        """The text of a file, or None; of a large log its two ends (see ``probes/ends.py``)."""
         try:
             place = Path(self.resolve(path))
             # A pipe of that name would keep us waiting for ever.
-            return None if place.is_fifo() else place.read_text(encoding="utf-8", errors="replace")
+            return None if place.is_fifo() else ends.text(place)
         except (OSError, ValueError):
             return None
 
@@ -227,7 +237,7 @@ class LiveProbe:
 
         port = self._server_port()
         if port is None:
-            return Reply(0, "no server of this workspace is running (jobs/server.json names no port)")
+            return Reply(0, f"no server of this workspace is running ({self._server_end()})")
         try:
             reply = httpx.request(
                 method,

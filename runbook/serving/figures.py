@@ -32,7 +32,7 @@ def percentile(samples: Sequence[float], p: float, confidence: float = CONFIDENC
 
     The interval is exact for any distribution: the number of samples below the true percentile is binomial, so the
     k-th smallest sample bounds it from below with a probability that can be summed up (Conover, Practical Nonparametric
-    Statistics, chapter 3). With n samples a bound of the 99th percentile from above needs some 370.
+    Statistics, chapter 3). With n samples a bound of the 99th percentile from above needs 368.
 
     Raises:
         ValueError: no samples, or ``p`` out of range.
@@ -41,7 +41,8 @@ def percentile(samples: Sequence[float], p: float, confidence: float = CONFIDENC
         raise ValueError(f"{len(samples)} samples, percentile {p}")
     ordered = sorted(samples)
     n, share = len(ordered), p / 100
-    value = ordered[min(n - 1, max(0, math.ceil(share * n) - 1))]
+    # Rounded: 0.55 * 100 is 55.00000000000001, and would be the 56th.
+    value = ordered[min(n - 1, max(0, math.ceil(round(p * n / 100, 9)) - 1))]
     tail = (1 - confidence) / 2
     below = _binomial_cdf(n, share)
     # low: the largest k (from 1) with P(at most k - 1 below) <= tail; high: the smallest k with P(at most k - 1) >= 1 - tail.
@@ -90,7 +91,8 @@ def slope(points: Sequence[tuple[float, float]], confidence: float = CONFIDENCE)
         raise ValueError(f"{len(points)} points on one place give no slope")
     n = len(points)
     spread = statistics.NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    low, high = math.floor((len(slopes) - spread) / 2), math.ceil((len(slopes) + spread) / 2)
+    # As many slopes lie outside on either side; counted from 0, so the m-th smallest is at m - 1 (Gilbert 1987, 16.4).
+    low, high = math.floor((len(slopes) - spread) / 2) - 1, math.ceil((len(slopes) + spread) / 2)
     return Interval(
         statistics.median(slopes),
         slopes[low] if low >= 0 else None,
@@ -100,7 +102,10 @@ def slope(points: Sequence[tuple[float, float]], confidence: float = CONFIDENCE)
 
 
 def blocks(points: Sequence[tuple[float, float]], number: int) -> list[tuple[float, float]]:
-    """``points`` in order, cut into ``number`` blocks of about equal count, each as (median x, median y)."""
-    size = max(1, math.ceil(len(points) / number))
-    cut = [points[at : at + size] for at in range(0, len(points), size)]
-    return [(statistics.median(x for x, _ in one), statistics.median(y for _, y in one)) for one in cut]
+    """``points`` in order, cut into ``number`` blocks that differ by one at most, each as (median x, median y); fewer points, fewer blocks."""
+    number = min(number, len(points)) or 1
+    ends = [at * len(points) // number for at in range(number + 1)]
+    cut = [points[first:last] for first, last in itertools.pairwise(ends)]
+    return [
+        (statistics.median(x for x, _ in one), statistics.median(y for _, y in one)) for one in cut if one
+    ]

@@ -350,6 +350,7 @@ def test_a_start_nobody_waits_for_runs_nothing(jobs: Jobs, tree: Path) -> None:
         "grace_s": 5,
         "lock": lock,
         "scratch": None,
+        "oom": "",
     }
     reader, writer = os.pipe()
     os.close(reader)

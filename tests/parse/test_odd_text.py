@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook.parse import build_log, cgroup, metrics, mounts, nvidia, proc, python_env, vllm_log
+from runbook.parse import (
+    build_log,
+    cgroup,
+    engine_config,
+    metrics,
+    mounts,
+    nvidia,
+    proc,
+    python_env,
+    vllm_log,
+)
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "gpus": nvidia.gpus,
@@ -43,6 +53,9 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "root_line": vllm_log.root_line,
     "kv_cache": vllm_log.kv_cache,
     "errors": vllm_log.errors,
+    "engine_config": lambda text: engine_config.config(
+        f"Initializing a V1 LLM engine (v1) with config: {text}"
+    ),
     "build progress": build_log.progress,
     "build last_file": build_log.last_file,
     "build first_error": build_log.first_error,

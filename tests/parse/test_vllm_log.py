@@ -83,6 +83,8 @@ def test_the_root_is_found_wherever_the_log_begins_before_it(name: str) -> None:
         ("(APIServer pid=1) INFO 11-30 05:59:37 [utils.py:1] non-default args: {'raise_on': 'ValueError: x'}", None),
         ("/x/torch/cuda/__init__.py:61: FutureWarning: The pynvml package is deprecated.", None),
         ("FutureWarning: The pynvml package is deprecated.", None),
+        # A client's fault, which 0.19.1 logs as if it were its own.
+        ("(APIServer pid=31617) vllm.exceptions.VLLMValidationError: max_tokens=99999cannot be greater than max_model_len=max_total_tokens=2048.", None),
         ("Traceback (most recent call last):", None),
         ('  File "/x/errors.py", line 3, in raise_ValueError', None),
         ("    raise ValueError('x')", None),

@@ -388,6 +388,19 @@ def test_no_server_is_an_answer(state: str | None, host: LiveProbe, work: Worksp
     assert host.resolve("{port}") == "{port}"
 
 
+@pytest.mark.parametrize(
+    ("code", "number", "how"), [(3, None, "exit code 3"), (None, 9, "SIGKILL"), (None, 99, "signal 99")]
+)
+def test_of_a_server_that_ended_it_is_told_how(
+    code: int | None, number: int | None, how: str, host: LiveProbe, work: Workspace
+) -> None:
+    work.jobs.mkdir(parents=True)
+    end = {"reason": "exited", "exit_code": code, "signal": number, "seconds": 12.3}
+    (work.jobs / "server.ended.json").write_text(json.dumps(end), encoding="utf-8")
+    body = host.http("GET", "/health").body
+    assert body == f"no server of this workspace is running (the last one: exited, {how}, after 12 s)"
+
+
 def test_a_port_nobody_listens_on_is_an_answer(host: LiveProbe, work: Workspace) -> None:
     work.jobs.mkdir(parents=True)
     (work.jobs / "server.json").write_text('{"port": 1}', encoding="utf-8")
