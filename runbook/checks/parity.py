@@ -18,6 +18,7 @@ from runbook.model import (
     unknown,
     warn,
 )
+from runbook.pins import Stack
 from runbook.probe import Probe
 
 SCRIPT = "parity_reference"
@@ -27,6 +28,16 @@ PROMPTS, TOKENS, LONGEST = 6, 16, 1024
 MOST_GIB = 8
 ORIGIN = f"inside {SCRIPT} path={{model}} url=http://127.0.0.1:{{port}} prompts={PROMPTS} tokens={TOKENS} ..."
 LIMIT_S = 600.0
+
+
+def asked(stack: Stack) -> dict[str, str]:
+    """What the script is asked beside a server of that stack."""
+    named = {one.flag: one.value for one in launch.flags(stack)}
+    return {
+        "path": "{model}", "url": "http://127.0.0.1:{port}", "model": SERVED, "dtype": named.get("--dtype", "auto"),
+        "prompts": str(PROMPTS), "tokens": str(TOKENS), "longest": str(LONGEST), "most-gib": str(MOST_GIB),
+        "limit": str(parity.LIMIT),
+    }  # fmt: skip
 
 
 @check(
@@ -46,13 +57,7 @@ def agrees(host: Probe) -> Answer:
         return skip(
             "beside a server on a GPU the reference has the CPU only, which takes minutes; runbook parity asks"
         )
-    named = {one.flag: one.value for one in launch.flags(stack)}
-    args = {
-        "path": "{model}", "url": "http://127.0.0.1:{port}", "model": SERVED, "dtype": named.get("--dtype", "auto"),
-        "prompts": str(PROMPTS), "tokens": str(TOKENS), "longest": str(LONGEST), "most-gib": str(MOST_GIB),
-        "limit": str(parity.LIMIT),
-    }  # fmt: skip
-    facts = host.inside(SCRIPT, args, timeout_s=LIMIT_S)
+    facts = host.inside(SCRIPT, asked(stack), timeout_s=LIMIT_S)
     found = parity.compare(facts)
     if "skip" in facts:
         return skip(f"{found.reason}; runbook parity asks with another, or with more time")

@@ -94,6 +94,8 @@ def same(host: Probe) -> Answer:
         Evidence("a first request now (s)", facts["now_s"], ORIGIN),
         Evidence("the dearest first", f"{facts['slowest_first_s']:.3f} s ({facts['slowest_first']})", ORIGIN),
     ]
+    if facts.get("after_rest_s") is not None:  # a recording may be older
+        seen.append(Evidence(f"after {facts['rest_s']:g} s of rest (s)", facts["after_rest_s"], ORIGIN))
     if facts["asked_before"]:
         seen.append(Evidence("requests before the warm-up", facts["asked_before"], ORIGIN))
     if new["value"] is None or new["low"] is None or new["high"] is None:
