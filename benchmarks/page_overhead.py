@@ -65,7 +65,9 @@ def bare(ctx: Context) -> dict[str, float]:
             lap("warm-up")
             os.environ["VLLM_API_KEY"] = KEY
             host = LiveProbe(ctx.work, ctx.stack.name, ctx.python, folder_of(ctx))
-            args = {name: value.replace("{port}", str(port)) for name, value in parity.asked(ctx.stack).items()}
+            args = {
+                name: value.replace("{port}", str(port)) for name, value in parity.asked(ctx.stack).items()
+            }
             host.inside(parity.SCRIPT, args, parity.LIMIT_S)
             lap("parity")
             measure(endpoint, QUICK, lambda _: None, 16, ("short",))

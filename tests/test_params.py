@@ -102,7 +102,7 @@ def test_what_fits(given_: dict[str, Any]) -> None:
     assert {name: getattr(made, name) for name in given_} == given_
 
 
-@pytest.mark.parametrize(("cls", "more"), [(Common, set()), (Build, {"apply"}), (Model, {"apply", "model"}), (Server, {"apply", "model", "deadline_s", "keep_server"})])  # fmt: skip
+@pytest.mark.parametrize(("cls", "more"), [(Common, set()), (Build, {"apply"}), (Model, {"apply", "model"}), (Server, {"apply", "model", "profile", "deadline_s", "keep_server", "ui"})])  # fmt: skip
 def test_each_kind_of_page_adds_to_the_one_below(cls: type[Common], more: set[str]) -> None:
     assert {one.name for one in dataclasses.fields(cls)} == {
         "machine",

@@ -13,7 +13,9 @@ from runbook.probes.live import INSIDE
 MODEL = ["--path", "/no/such/model"]
 SCRIPTS: dict[str, list[str]] = {
     "attention": ["--device", "cpu"],
+    "bench_serve": ["--url", "http://127.0.0.1:1", "--model", "served", "--tokenizer", "/no/such/model"],
     "build_facts": [],
+    "count_tokens": [*MODEL, "--texts", "/no/such/file"],
     "flash_check": [],
     "openai_requests": ["--kind", "first", "--port", "1", "--model", "served"],
     "parity_reference": [*MODEL, "--url", "http://127.0.0.1:1"],
@@ -25,7 +27,7 @@ SCRIPTS: dict[str, list[str]] = {
     "vllm_facts": [],
 }
 WITHOUT_LIBRARIES = {"contents", "interpreter", "owners", "py_facts", "make_model"}
-IMPORTS = {"attention": "torch", "build_facts": "torch", "flash_check": "flash_attn", "openai_requests": "openai", "parity_reference": "transformers", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
+IMPORTS = {"attention": "torch", "bench_serve": "vllm", "count_tokens": "tokenizers", "build_facts": "torch", "flash_check": "flash_attn", "openai_requests": "openai", "parity_reference": "transformers", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
 
 
 def ran(script: str, *words: str) -> subprocess.CompletedProcess[str]:

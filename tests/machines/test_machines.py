@@ -13,7 +13,7 @@ from runbook.checks import ALL, BY_ID
 from runbook.model import Layer, Verdict
 from runbook.probes.replay import ReplayProbe, load, names
 
-FAIL, WARN = Verdict.FAIL, Verdict.WARN
+FAIL, WARN, UNKNOWN = Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN
 # Edited by hand, since a changed answer is a real reading of another machine: (stack, what is judged otherwise).
 BY_HAND: dict[str, tuple[str, dict[str, Verdict]]] = {
     "cpu-no-lscpu": ("vllm-0.32.0-cpu", {"HOST-008": FAIL, "WARM-001": FAIL, "SERVE-001": FAIL, "SERVE-009": WARN, "SERVE-014": UNKNOWN, "SERVE-015": UNKNOWN}),
