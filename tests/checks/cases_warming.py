@@ -40,7 +40,8 @@ CAPPED = warmed(ended="still falling", stalled=["JSON schema"], trend={"value": 
 COMPILES = warmed(
     ended="still falling", compiled=2, cache_files=7, compiled_example="812: torch.compile takes 21 s"
 )
-LONG = new(value=1.9, low=1.4, high=2.2)
+LONG = new(value=1.9, low=1.4, high=2.2, kinds=[shape("one token", 0.12, 0.063)])
+BY_MOMENTS = new(value=1.9, low=1.4, high=2.2, kinds=[shape("one token", 0.019, 0.01)])
 NOISY = new(value=1.15, low=0.9, high=1.5)
 STALLS = new(stalled=["another JSON schema"])
 EARLIER = warmed(server="server.0")
@@ -78,6 +79,7 @@ CASES: list[Case] = [
         Row("as long as its repeats", OK, warmed(), {"first over steady": "1.02 (0.93 to 1.08)", "the very first request (s)": 3.9, "a first request now (s)": 0.021, "the dearest first": "3.900 s (one token)"}),
         Row("others asked before", OK, warmed(asked_before=20), {"requests before the warm-up": 20}),
         Row("longer", FAIL, LONG, {"first over steady": "1.90 (1.40 to 2.20)"}, says="waits longer"),
+        Row("longer by what nobody feels", WARN, BY_MOMENTS, says="by 9 ms"),
         Row("longer within the noise", WARN, NOISY, says="noise"),
         Row("a wide interval", WARN, new(value=0.9, low=0.6, high=1.9), says="too busy"),
         Row("one kind stands still", WARN, STALLS, says="another JSON schema"),
