@@ -174,10 +174,14 @@ class Trend:
         return self.ratio is not None and self.ratio.low is not None and self.ratio.low > WITHIN
 
 
+BEFORE = 3
+"""Rounds that the newest is held against."""
+
+
 def trend(rounds: Sequence[Mapping[str, float]]) -> Trend:
     """Whether waits still fall, from the rounds so far: shape -> seconds to the first token.
 
-    Each shape is compared with itself, so short and long prompts count alike; and with its best, not with the round before,
+    Each shape is compared with itself, so short and long prompts count alike; and with its best of the three rounds before, not with the last alone,
     since a neighbour that comes and goes makes whole rounds slow, and the next one seem to fall. Waits have stopped falling
     when two things hold. The median over shapes of (best before / newest) shows no fall: the lower end of its exact rank
     interval is at most ``WITHIN``; and the interval is near enough to 1 (``KNOWN``, either way) for that to mean something.
@@ -185,7 +189,8 @@ def trend(rounds: Sequence[Mapping[str, float]]) -> Trend:
     """
     if len(rounds) < FEWEST:
         return Trend(flat=False, ratio=None, stalled=())
-    newest, earlier = rounds[-1], rounds[:-1]
+    # The best of ever more rounds lies ever lower: 17 rounds at one level were never found flat.
+    newest, earlier = rounds[-1], rounds[-1 - BEFORE : -1]
     ratios = [1 / times for times in _times(newest, earlier).values()]
     if not ratios:
         return Trend(flat=None, ratio=None, stalled=())
