@@ -60,7 +60,8 @@ class Served:
         return found
 
     def long_answer(self) -> Reply:
-        return self.api.complete("hello", TOKENS, extra_body={"ignore_eos": True})
+        """Not streamed: reading hundreds of chunks a second would keep this process from looking at the server."""
+        return self.api.complete("hello", TOKENS, stream=False, extra_body={"ignore_eos": True})
 
     def running(self) -> float:
         seen = looking.counters(self.api)
@@ -97,7 +98,15 @@ def under_load(server: Served) -> Iterator[Callable[[], list[Reply]]]:
     """Clients with long answers under way; call what is given to have their replies."""
     with ThreadPoolExecutor(CLIENTS) as pool:
         asked = [pool.submit(server.long_answer) for _ in range(CLIENTS)]
-        walking.until(lambda: server.running() == CLIENTS, 30, "all requests run")
+        seen: list[float] = []
+
+        def all_run() -> bool:
+            ended = [one.result() for one in asked if one.done()]
+            assert not ended, f"over before all ran together, {seen} of them at a time: {ended}"
+            seen.append(server.running())
+            return seen[-1] == CLIENTS
+
+        walking.until(all_run, 30, "all requests run")
         yield lambda: [one.result(60) for one in asked]
 
 
