@@ -16,6 +16,8 @@ import typer
 from runbook import (
     __version__,
     cli_build,
+    cli_bundle,
+    cli_claims,
     cli_env,
     cli_memory,
     cli_model,
@@ -24,6 +26,7 @@ from runbook import (
     cli_rollout,
     cli_serve,
     cli_status,
+    cli_triage,
     cli_validate,
     cli_warm,
     engine,
@@ -61,7 +64,10 @@ app.command(epilog=EPILOG)(cli_warm.limits)
 app.command(epilog=EPILOG)(cli_validate.validate)
 app.command(epilog=EPILOG)(cli_validate.soak)
 app.command(epilog=EPILOG)(cli_status.status)
+app.command(epilog=EPILOG)(cli_triage.triage)
+app.command(epilog=EPILOG)(cli_bundle.bundle)
 app.add_typer(cli_build.app, name="build")
+app.add_typer(cli_claims.app, name="claims")
 app.add_typer(cli_env.app, name="env")
 
 
@@ -309,7 +315,7 @@ def explain(
     text = report.explain_page(check_id.upper())
     if text is None:
         raise BadParameter(f"no page for {check_id!r}", f"an id such as {ALL[0].id}", "runbook check --list")
-    typer.echo(text, nl=False)
+    typer.echo(text + cli_claims.explained(check_id.upper()), nl=False)
 
 
 @app.command(epilog=EPILOG)
@@ -396,22 +402,9 @@ def collect(
 ) -> None:
     """Print the report that vLLM's bug form asks for, without importing torch or vLLM. Default: the stack's environment, else the first python on PATH."""
     from runbook import collect as collecting
-    from runbook import connect, pins
+    from runbook import connect
 
-    work = _workspace()
-    host = connect.probe(machine, stack, target, work)
-    chosen = "named by --target" if target else f"target of the stack {host.stack}"
-    if not host.has_target and stack == "auto":
-        others = [connect.probe(machine, name, "", work) for name in pins.stacks_for(host)]
-        host = next((one for one in others if one.has_target), host)
-        chosen = f"target of the stack {host.stack}"
-        live = connect.machine_in_force(machine) == "live"
-        found = collecting.first_on_path(os.environ.get("PATH", ""), sys.prefix) if live else ""
-        if found and not host.has_target:
-            host = connect.probe(machine, stack, found, work)
-            chosen = "first on PATH; no target of a stack is built; --target names another"
-    elif not host.has_target:
-        chosen = f"the target of the stack {host.stack} is not built"
+    host, chosen = cli_bundle.reported(machine, stack, target, _workspace())
     banner = connect.banner(host)
     text = (report.wrapped(banner) + "\n" if banner else "") + collecting.report(connect.cached(host), chosen)
     if out is None:

@@ -18,7 +18,7 @@ from runbook import __version__, pins, tables
 from runbook.errors import NotRecorded
 from runbook.parse import loader, nvidia, proc, python_env, system
 from runbook.probe import Probe
-from runbook.probes.record import Redactor
+from runbook.redact import Redactor
 
 NOTHING = "Could not collect"
 GAP = "not recorded"

@@ -28,6 +28,7 @@ class Layer(str, Enum):
     MODEL = "MODEL"
     WARM = "WARM"
     SERVE = "SERVE"
+    TRIAGE = "TRIAGE"
 
 
 class Verdict(str, Enum):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runbook import connect, engine, pins, report
+from runbook import connect, guided, pins, report, triage
 from runbook.actions import Action, Context
 from runbook.actions.build_target import BuildTarget
 from runbook.actions.flash_build import ShowFlash
@@ -20,14 +20,18 @@ from runbook.actions.server import StartServer, StopServer
 from runbook.actions.validating import Asked, Validate
 from runbook.actions.warming import WarmUp
 from runbook.checks import ALL, BY_ID, model_memory
+from runbook.checks.warm import LOG
+from runbook.claims import ledger
+from runbook.claims import render as claims_render
 from runbook.errors import BadParameter, LayerNotReady, NotRecorded
 from runbook.memory import plan, render
 from runbook.model import Answer, Finding, Verdict
-from runbook.params import Build, Common, Model, PageSpec, Server, page_spec, validated
+from runbook.params import Build, Common, Model, PageSpec, Server, Triage, page_spec, validated
 from runbook.probe import Probe
 from runbook.probes import questions
 from runbook.probes.cached import CachedProbe
 from runbook.serving.profiles import BASELINE
+from runbook.triage import told
 from runbook.workspace import workspace, write_whole
 
 ACTIONS: dict[str, Callable[[Context, Common], Action]] = {
@@ -123,10 +127,28 @@ class Page:
         """Judge one check of this page, and silently what it requires; print its finding."""
         if check_id not in BY_ID:
             raise BadParameter(f"no check {check_id!r}", "an id of this page", "runbook check --list")
-        for one in engine.with_required((BY_ID[check_id],), ALL):
-            if one.id not in self.findings or one.id == check_id:
-                self.findings[one.id] = engine.judge(one, self.host, self.findings)
-        print(report.text(self.findings[check_id], connect.places(self.host)))
+        found = guided.judged(check_id, self.host, self.findings)
+        print(report.text(found, connect.places(self.host)))
+
+    def steps(self, name: str) -> None:
+        """Walk a guided form, ``health`` or ``golden``: a line a check, up to the first that is guilty."""
+        for line in guided.walked(name, self.host, self.findings):
+            print(line)
+
+    def triage(self, text: str = "") -> None:
+        """Print what a log comes to: the text given, else the file of the parameter ``log``, else the server's own."""
+        named = self.params.log if isinstance(self.params, Triage) else ""
+        log = text or (None if named else self.host.read_text(LOG))
+        if named and not text:
+            print(told.as_text(triage.read_file(named)), end="")
+        elif log:
+            print(told.as_text(triage.read_text(log)), end="")
+        else:
+            print("no server of this workspace was started, so there is no log")
+
+    def claims(self, *ids: str) -> None:
+        """Print what is said of this stack and what is so, from the ledger; it is the same on every machine."""
+        print("\n\n".join(claims_render.shown(one) for one in ledger.chosen(ids)))
 
     def finding(self, check_id: str) -> Finding:
         """The finding of a check that was judged on this page."""

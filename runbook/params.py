@@ -43,6 +43,9 @@ Profile = Annotated[
         pattern=r"^(baseline|first-light|throughput|latency|rl-rollout|text-only)$",
     ),
 ]
+LogFile = Annotated[
+    str, Field(description="a log to read instead of that of this workspace's server; a path from the root")
+]
 View = Annotated[
     str,
     Field(description="text | widgets, which adds a live view of the server", pattern=r"^(text|widgets)$"),
@@ -84,6 +87,13 @@ class Server(Model):
     ui: View = "text"
 
 
+@checked(frozen=True, config=_STRICT)
+class Triage(Common):
+    """The page that reads logs."""
+
+    log: LogFile = ""
+
+
 @dataclass(frozen=True)
 class PageSpec:
     """One notebook: its layers, its parameters, and how long one of its cells may run (seconds)."""
@@ -105,6 +115,7 @@ PAGES = (
     PageSpec("07_model", (Layer.MODEL,), Model, 3600),
     PageSpec("08_warmup", (Layer.WARM,), Server, 7260),
     PageSpec("09_serving", (Layer.SERVE,), Server, 7260),
+    PageSpec("11_triage", (Layer.TRIAGE,), Triage, 600),
 )
 
 

@@ -261,7 +261,7 @@ def rests_on(walk: Walk, step: Step, work: Workspace) -> dict[str, str]:
     above = set(Layer) - {Layer.START, Layer.HOST, Layer.DRIVER, Layer.CUDA}
     if set(step.spec.layers) & above:
         found |= fingerprint(_context(walk, step, work))
-        if not set(step.spec.layers) & {Layer.MODEL, Layer.WARM, Layer.SERVE}:
+        if not set(step.spec.layers) & {Layer.MODEL, Layer.WARM, Layer.SERVE, Layer.TRIAGE}:
             del found["model"]
     return found
 

@@ -410,12 +410,15 @@ def test_a_variable_with_a_word_in_its_place_is_both(question: str, code: str, *
 
 
 def test_explain_prints_the_page() -> None:
-    ran = run("explain", "TORCH-005")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, text_of("TORCH-005"), "")
+    ran = run("explain", "HOST-008")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, text_of("HOST-008"), "")
 
 
-def test_explain_takes_small_letters() -> None:
-    assert run("explain", "torch-005").stdout == text_of("TORCH-005")
+def test_explain_adds_what_is_said_about_it_and_takes_small_letters() -> None:
+    ran = run("explain", "torch-005")
+    page, _, said = ran.stdout.partition("\n## What is said about it\n")
+    assert page == text_of("TORCH-005")
+    assert "C040  partly: Three checks of torch" in said
 
 
 def test_an_unknown_id_is_bad_input_and_says_what_to_do() -> None:

@@ -38,6 +38,7 @@ from runbook.checks import (
     torch,
     torch_libraries,
     torch_memory,
+    triage,
     vllm,
     vllm_files,
     warm,
@@ -94,6 +95,7 @@ ALL: tuple[Check, ...] = (
         ),
         key=lambda one: one.id,
     ),
+    *triage.CHECKS,
 )
 
 BY_ID: dict[str, Check] = {one.id: one for one in ALL}

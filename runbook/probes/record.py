@@ -1,8 +1,7 @@
 """Ask a live machine and write every answer down, redacted, in the form ``replay`` reads.
 
-Redaction works on whole tokens, never on substrings (a tool that replaced the user name as a substring ate the word
-"root" in every container's report). What is replaced: this machine's folders (by placeholders), host and user name,
-GPU and disk UUIDs, serial numbers, MAC and non-loopback IP addresses, credentials in URLs, and token-shaped words.
+What is replaced is said in ``redact.py``: this machine's folders (by placeholders), host and user name, GPU and disk
+UUIDs, serial numbers, MAC and non-loopback IP addresses, credentials in URLs, and secrets.
 """
 
 import dataclasses
@@ -19,104 +18,8 @@ from runbook.parse import kernel_log, nvidia, proc
 from runbook.probe import TARGET_PLACEHOLDERS, Ran, Reply
 from runbook.probes import questions
 from runbook.probes.live import LiveProbe, is_secret_name
+from runbook.redact import Redactor
 from runbook.workspace import workspace
-
-# The one that ends the names of the UEFI specification's own variables (SecureBoot-...) identifies nothing.
-_UUID = re.compile(
-    r"\b(GPU-|MIG-)?(?!8be4df61-93ca-11d2-aa0d-00e098032b8c)[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
-)
-_IPV4 = re.compile(
-    r"(?<![\d.])(?!127\.|0\.0\.0\.0)(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?!\.?\d)"
-)
-# At least two groups and a double colon, or all eight groups; a clock (07:10:14) is neither.
-_IPV6 = re.compile(
-    r"(?i)(?<![\w:.])(?=[0-9a-f:]*[0-9])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6}|(?:[0-9a-f]{1,4}:){2,7}:)(?![\w:])"
-)
-# Who built a kernel, and where: "Linux version 6.1.0 (me@here) (gcc ...".
-_BUILDER = re.compile(r"(?<=\()[\w.+-]+@[\w.-]+(?=\))")
-_MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b")
-_URL_USER = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
-_TOKEN = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{16,}|AKIA[0-9A-Z]{12,}|Bearer\s+\S+)"
-)
-_SERIAL = re.compile(r"(?im)(serial(?:[ _]number)?\s*[:=,]\s*)(?!\[?n/a)\S+")
-# A name that ends in TOKEN and the like, a sign, and a value of some length: max_num_batched_tokens="2048" and
-# eos_token="<|im_end|>" are none.
-_LABELLED = re.compile(
-    r"(?i)\b((?:[a-z0-9]+[_-])*(?:token|secret|password|passwd|api_?key))([\"']?\s*[=:]\s*[\"']?)(?!<)[^\s,\"'{}]{6,}"
-)
-# Four-part numbers that are versions, not addresses, are common in this field (cuDNN 9.19.0.56): they follow a name or '=='.
-_VERSION_BEFORE = re.compile(r"(?i)(?:==|[-_]|version\W{0,3}|cudnn\W{0,3}|nccl\W{0,3}|v)$")
-# What in nvidia-smi's XML names one card, one chassis or one person. N/A stays, and part numbers, which all cards share.
-_XML_OWN = re.compile(
-    r"(?s)(<(serial|uuid|pdi|chassis_serial_number|gpu_fabric_guid|clusterUuid|gpu_uuid)>)(?!\s*(?:N/A)?\s*</)[^<]*(</\2>)"
-)
-_XML_PROGRAM = re.compile(r"(?s)(<process_name>)(.*?)(</process_name>)")
-_KNOWN_PROGRAM = re.compile(
-    r"(?:.*/)?(python[0-9.]*|VLLM::\w+|ray::\w+|Xorg|gnome-shell|nvidia-[\w-]+)(?:\s.*)?", re.DOTALL
-)
-
-
-# Names that identify nobody and stand in texts for something else: "vm" in /proc/sys/vm, "root" everywhere.
-COMMON_NAMES = frozenset({"vm", "host", "node", "gpu", "server", "worker", "master", "localhost", "box", "root", "user", "ubuntu", "debian", "admin"})  # fmt: skip
-
-
-class Redactor:
-    """Replaces what identifies a machine or a person. ``places`` maps placeholders to this machine's folders."""
-
-    def __init__(self, places: dict[str, str], host: str = "", user: str = "") -> None:
-        longest_first = sorted(places.items(), key=lambda item: -len(item[1]))
-        self.places = [(name, place) for name, place in longest_first if len(place) > 1]
-        words = [
-            (host if host not in COMMON_NAMES else "", "<host>"),
-            (user if user not in COMMON_NAMES else "", "<user>"),
-        ]
-        self.words = [
-            (re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w-])"), label)
-            for word, label in words
-            if len(word) > 1
-        ]
-
-    def __call__(self, text: str) -> str:
-        """``text`` with every such token replaced."""
-        if "<nvidia_smi_log>" in text:
-            return self._xml(text)
-        return self._plain(text)
-
-    def _xml(self, text: str) -> str:
-        """An answer of ``nvidia-smi -q -x`` stays XML: labels in square brackets, and of a program's line at most its name."""
-        text = _XML_OWN.sub(r"\1[redacted]\3", text)
-        text = _XML_PROGRAM.sub(lambda one: f"{one[1]}{_program(one[2])}{one[3]}", text)
-        pieces = re.split(r"(<[^<>]*>)", text)
-        # Elements' own names and the bus address in their attribute say nothing of anybody.
-        return "".join(
-            piece if at % 2 else re.sub(r"<([a-z]+)>", r"[\1]", self._plain(piece))
-            for at, piece in enumerate(pieces)
-        )
-
-    def _plain(self, text: str) -> str:
-        for name, place in self.places:
-            text = re.sub(rf"{re.escape(place)}(?![\w-])", name, text)
-        text = _UUID.sub(lambda match: f"{match.group(1) or ''}<uuid>", text)
-        text = _URL_USER.sub(r"\1<credentials>@", text)
-        text = _TOKEN.sub("<token>", text)
-        text = _LABELLED.sub(r"\1\2<token>", text)
-        text = _SERIAL.sub(r"\1<serial>", text)
-        text = _MAC.sub("<mac>", text)
-        text = _BUILDER.sub("<builder>", text)
-        text = _IPV6.sub("<ip>", text)
-        text = _IPV4.sub(
-            lambda match: match.group() if _VERSION_BEFORE.search(text[: match.start()][-24:]) else "<ip>",
-            text,
-        )
-        for word, label in self.words:
-            text = word.sub(label, text)
-        return text
-
-
-def _program(line: str) -> str:
-    known = _KNOWN_PROGRAM.fullmatch(line.strip())
-    return known[1] if known else "[redacted]" if line.strip() else ""
 
 
 class RecordProbe:
@@ -175,7 +78,7 @@ class RecordProbe:
         if text is not None and path == "/proc/self/cgroup":
             # A container's or job's number; later questions hold it too, and must be found again.
             found = sorted(set(re.findall(r"[0-9a-f]{12,64}", text)))
-            self.redact.words += [(re.compile(one), "<id>") for one in found]
+            self.redact.words += [(re.compile(one), "id") for one in found]
         self._keep(f"read {self.redact(path)}", text or "", missing=text is None)
         return text
 

@@ -26,7 +26,7 @@ SCRIPTS: dict[str, list[str]] = {
     "try_engine": MODEL,
     "vllm_facts": [],
 }
-WITHOUT_LIBRARIES = {"contents", "interpreter", "owners", "py_facts", "make_model"}
+WITHOUT_LIBRARIES = {"claim_facts", "contents", "interpreter", "owners", "py_facts", "make_model"}
 IMPORTS = {"attention": "torch", "bench_serve": "vllm", "count_tokens": "tokenizers", "build_facts": "torch", "flash_check": "flash_attn", "openai_requests": "openai", "parity_reference": "transformers", "tokenizer_facts": "transformers", "torch_allocator": "torch", "torch_facts": "torch", "torch_matmul": "torch", "try_engine": "vllm", "vllm_facts": "vllm"}  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from runbook.parse import kernel_log, metrics, nvidia, nvidia_xml, python_env, v
 from runbook.probe import Ran
 from runbook.probes import replay
 from runbook.probes.live import LiveProbe
-from runbook.probes.record import RecordProbe, Redactor
+from runbook.probes.record import RecordProbe
+from runbook.redact import Redactor
 from runbook.workspace import workspace
 
 PLACES = {
