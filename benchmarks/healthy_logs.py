@@ -200,8 +200,8 @@ class Client:
     def quotes(self) -> None:
         """Requests with error messages in their texts, asked about by a client."""
         for text in QUOTED:
-            _good(self.api.chat(_said(text), 24, stream=False))
-            _good(self.api.complete(text, 24))
+            _good(self.api.chat(_said(text), 1, stream=False))
+            _good(self.api.complete(text, 1))
 
     def probes(self) -> None:
         """What an orchestrator and a collector of metrics ask."""

@@ -39,6 +39,7 @@ ASKED_TO_END = (
     r"Gracefully stopping|KeyboardInterrupt",
 )
 ANSWERED = r"\"POST /v1/\S* HTTP/1\.[01]\" 200"
+REFUSED = r"\"POST /v1/\S* HTTP/1\.[01]\" 4\d\d"
 # Lines that a server writes which does what it should.
 WELL = (
     STARTED,
@@ -146,6 +147,7 @@ def patterns(signatures: Iterable[Signature], normal: Iterable[Normal]) -> tuple
         *WELL,
         *ASKED_TO_END,
         ANSWERED,
+        REFUSED,
         BEGAN,
         VERSION,
     )
@@ -158,7 +160,8 @@ def judge(seen: Seen, signatures: Sequence[Signature], normal: Sequence[Normal])
     held = [found for one in signatures if (found := _best(one, seen, version, history))]
     past = tuple(one for one in held if _within(one.line, history))
     present = [one for one in held if one not in past]
-    answers = bool(seen.of(STARTED)) and bool(seen.of(ANSWERED))
+    # Where as many were refused as were answered, that is what is wrong with the service.
+    answers = bool(seen.of(STARTED)) and len(seen.of(ANSWERED)) > len(seen.of(REFUSED))
     refused = tuple(one for one in present if answers and one.signature.layer == CLIENT)
     telling = _telling(seen, normal, history, refused)
     well = any(seen.of(one) for one in WELL) and not telling

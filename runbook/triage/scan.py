@@ -42,7 +42,10 @@ _EXCEPTION = re2.compile(
     _BYTES,
 )
 _CODE = re2.compile(rb"^\W*(?:raise |except |assert |if |return |\"|'|f\"|\^|~)", _BYTES)
-_TAG = re2.compile(rb"^.{0,400}?(?:\[[\w./-]+\.py:\d+\]|\b\w+\.py:\d+\]|\w+\.py \d+\s*:)\s?", _BYTES)
+_TAG = re2.compile(
+    rb"^.{0,400}?(?:\[[\w./-]+\.py:\d+\]|\b\w+\.py:\d+\]|\w+\.py \d+\s*:)\s?|^.{0,80}?(?:\([\w ]+ pid=\d+\)\s*)+|^\[rank\d+\]:\s?",
+    _BYTES,
+)
 
 
 # vLLM's request logger quotes what clients send; an error in a prompt is not an error of the server.

@@ -70,7 +70,7 @@ def _place(place: Place) -> dict[str, Any]:
 def as_text(found: Triage) -> str:
     """What a reader sees: the verdict, the first cause in full, the others by name, and what to do."""
     release = f", written by vLLM {found.version}" if found.version else ""
-    lines = [f"{found.lines:,} lines read{release}"]
+    lines = [f"{found.lines:,} line{'s' * (found.lines != 1)} read{release}"]
     if found.verdict == CAUSE:
         lines += _whole(found.causes[0], "CAUSE")
         if found.after:

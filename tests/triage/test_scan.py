@@ -115,11 +115,15 @@ def test_a_line_below_error_is_quiet_and_a_quoted_code_line_ends_no_traceback() 
         b'(EngineCore pid=1) ERROR 11-30 05:00:00 [core.py:12]     raise "ValueError: bad code"\n'
         b"(EngineCore pid=1) ERROR 11-30 05:00:00 [core.py:12] ValueError: bad end\n"
         b"ValueError: bad bare\n"
+        b"(APIServer pid=7)     raise ValueError: bad code\n"
+        b"(APIServer pid=7) ValueError: bad tagged\n"
     )
     assert [(one.quiet, one.exception) for one in read(log).of(ERROR)] == [
         (True, True),
         (False, False),
         (False, True),
+        (False, True),
+        (False, False),
         (False, True),
     ]
 

@@ -1,20 +1,19 @@
 """The signatures as data: the vocabulary is kept, every rule can hold, none is a copy of one log, none hides another."""
 
-import io
+import random
 import re
 from pathlib import Path
 
 import pytest
 import re2
+import rstr
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 from runbook import triage
 from runbook.checks import BY_ID
 from runbook.errors import BadParameter
 from runbook.triage import judge, signatures
-from runbook.triage.signatures import Rule, Signature
+from runbook.triage.signatures import Rule, Signature, Sure
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus"
 KNOWN = signatures.load()
@@ -22,7 +21,15 @@ NORMAL = signatures.load_normal()
 RULES = [(one, number) for one in KNOWN for number in range(len(one.rules))]
 LONGEST_LITERAL = 90
 # Keys of ours, for causes that the corpus has no log of.
-OWN: frozenset[str] = frozenset()
+OWN = frozenset(
+    {
+        "activations-dont-fit",
+        "cpu-build-cannot-load-model",
+        "host-memory-exhausted",
+        "lscpu-missing",
+        "server-process-killed",
+    }
+)
 
 
 def name(row: tuple[Signature, int]) -> str:
@@ -85,43 +92,36 @@ def test_no_cause_explains_one_that_explains_it() -> None:
 
 
 @pytest.mark.parametrize("row", RULES, ids=name)
-@settings(
-    max_examples=1,
-    phases=[Phase.generate],
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-@given(data=st.data())
-def test_a_rule_can_hold_and_no_other_cause_comes_before_it(
-    row: tuple[Signature, int], data: st.DataObject
-) -> None:
-    """A log of only what the rule asks for: it holds, and its cause is named first, alone."""
+def test_a_rule_can_hold_and_no_other_cause_comes_before_it(row: tuple[Signature, int]) -> None:
+    """A log of only what the rule asks for: it holds, and its cause is named first, alone; a hint is among those named."""
     one, number = row
-    log = "\n".join(example(one.rules[number], data)) + "\n"
-    found = triage.read([("", io.BytesIO(log.encode()))])
+    log = "\n".join(example(one.rules[number])) + "\n"
+    found = triage.read_text(log)
     named = [(cause.key, cause.sure.value, cause.follows) for cause in found.causes[:3]]
-    assert found.causes, f"never holds: {log!r}"
+    assert one.key in [key for key, _, _ in named], f"{log!r}: {named}"
+    if one.rules[number].sure is Sure.POSSIBLE:
+        return
     assert found.causes[0].key == one.key, f"{log!r}: {named}"
     assert found.verdict == judge.CAUSE, f"{log!r}: {found.reason}"
 
 
-def example(rule: Rule, data: st.DataObject) -> list[str]:
-    """A line for each pattern of a rule, made from the pattern."""
-    letters = st.characters(min_codepoint=32, max_codepoint=126)
-    return [
-        data.draw(st.from_regex(_python(pattern), fullmatch=True, alphabet=letters)) for pattern in rule.says
-    ]
+def example(rule: Rule) -> list[str]:
+    """A line for each pattern of a rule, made from the pattern; always the same."""
+    make = rstr.Rstr(random.Random(rule.says[0]))  # noqa: S311 - no secret
+    return [line(make, pattern) for pattern in rule.says]
 
 
-def _python(pattern: str) -> "re.Pattern[str]":
-    """The pattern for Python's own engine; flags go to the front there as well."""
-    return re.compile(pattern)
+def line(make: rstr.Rstr, pattern: str) -> str:
+    """What is made knows no word boundaries and no line's end, so it is made until it fits."""
+    for _ in range(400):
+        made = re.sub(r"\s", " ", make.xeger(pattern))
+        if re2.search(f"(?m){pattern}", made):
+            return made
+    raise AssertionError(f"nothing was made that {pattern!r} finds")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("data", "said"),
     [
         ("a: 1", "a list"),
         ("- key: [", "YAML"),
@@ -157,8 +157,8 @@ def _python(pattern: str) -> "re.Pattern[str]":
         ),
     ],
 )
-def test_bad_data_is_one_clear_error(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+def test_bad_data_is_one_clear_error(tmp_path: Path, data: str, said: str) -> None:
+    (tmp_path / "x.yaml").write_text(data, encoding="utf-8")
     with pytest.raises(BadParameter) as raised:
         signatures.load(tmp_path)
     assert said in str(raised.value)
