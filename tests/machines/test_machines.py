@@ -16,7 +16,7 @@ from runbook.probes.replay import ReplayProbe, load, names
 FAIL, WARN, UNKNOWN = Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN
 # Edited by hand, since a changed answer is a real reading of another machine: (stack, what is judged otherwise).
 BY_HAND: dict[str, tuple[str, dict[str, Verdict]]] = {
-    "cpu-no-lscpu": ("vllm-0.32.0-cpu", {"HOST-008": FAIL, "WARM-001": FAIL, "SERVE-001": FAIL, "SERVE-009": WARN, "SERVE-014": UNKNOWN, "SERVE-015": UNKNOWN}),
+    "cpu-no-lscpu": ("vllm-0.32.0-cpu", {"HOST-008": FAIL, "WARM-001": FAIL, "SERVE-001": FAIL, "SERVE-009": WARN, "SERVE-014": UNKNOWN, "SERVE-015": UNKNOWN, "TRIAGE-001": FAIL}),
 }  # fmt: skip
 TABLES = tables()
 EDITED = BY_HAND | {one.name: (one.stack, dict(one.turns)) for one in TABLES}

@@ -24,6 +24,7 @@ LONGEST_LITERAL = 90
 OWN = frozenset(
     {
         "activations-dont-fit",
+        "cpu-attention-needs-bfloat16",
         "cpu-build-cannot-load-model",
         "host-memory-exhausted",
         "lscpu-missing",
