@@ -342,23 +342,16 @@ def _row(item: Item) -> dict[str, Any]:
 
 
 def _html(**facts: Any) -> str:  # noqa: ANN401 - what the template takes
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only when asked for
-
-    environment = Environment(
-        loader=PackageLoader("runbook"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = report.templates()
     environment.filters["counted"] = _counted
     environment.filters["amount"] = amount
     counts = Counter(one.verdict.value for one in facts["findings"])
     worst = [(one, report.text(one)) for one in report.worst_first(facts["findings"])]
     rows = [_row(item) for item in sorted(facts["items"], key=lambda item: item.name)]
-    return environment.get_template("bundle.html").render(
+    text: str = environment.get_template("bundle.html").render(
         **facts, counts=counts, worst=worst, rows=rows, verdicts=[one.value for one in Verdict]
     )
+    return text
 
 
 def _counted(replaced: Mapping[str, int]) -> str:

@@ -277,19 +277,11 @@ def html_text(pages: list[dict[str, Any]], run: dict[str, Any], code: int) -> st
     Each page is ``{"page", "stack", "state", "seconds", "rows"}``, its rows findings in their JSON form; ``run`` is run.json, ``code`` the
     exit code.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only when asked for
-
-    environment = Environment(
-        loader=PackageLoader("runbook"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates()
     environment.filters["show"] = show
     counts = Counter(row["verdict"] for page in pages for row in page["rows"])
     verdicts = [verdict.value for verdict in Verdict]
-    return environment.get_template("report.html").render(
+    text: str = environment.get_template("report.html").render(
         pages=pages,
         run=run,
         code=code,
@@ -297,6 +289,20 @@ def html_text(pages: list[dict[str, Any]], run: dict[str, Any], code: int) -> st
         total=counts.total(),
         verdicts=verdicts,
         served=_served(pages),
+    )
+    return text
+
+
+def templates() -> Any:  # noqa: ANN401 - jinja2 is imported when asked for
+    """An environment for what lies in ``runbook/templates``: everything is escaped, and a name that is missing is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only when asked for
+
+    return Environment(
+        loader=PackageLoader("runbook"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 

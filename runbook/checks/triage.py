@@ -1,10 +1,8 @@
 """TRIAGE: what the log of this workspace's server says of a failure, by the signatures that ``runbook triage`` uses."""
 
-from runbook import triage
 from runbook.checks.warm import LOG
 from runbook.model import Answer, Check, Cost, Evidence, Layer, Source, check, fail, ok, skip, unknown
 from runbook.probe import Probe
-from runbook.triage import judge
 
 MOST = 3
 
@@ -21,6 +19,10 @@ MOST = 3
 )
 def named(host: Probe) -> Answer:
     """The log of the last server, read as ``runbook triage`` reads it."""
+    # RE2 and the signatures are loaded where there is a log to read: every `runbook check` imports this module.
+    from runbook import triage  # noqa: PLC0415
+    from runbook.triage import judge  # noqa: PLC0415
+
     log = host.read_text(LOG)
     if log is None:
         return skip("no server of this workspace was started, so there is no log")
