@@ -220,14 +220,12 @@ def _best(one: Signature, seen: Seen, version: str, history: Sequence[Span]) -> 
 
 def _held(one: Signature, rule: Rule, seen: Seen, version: str, history: Sequence[Span]) -> Cause | None:
     """The cause by one rule; None when the rule does not hold."""
-    if any(seen.of(pattern) for pattern in rule.never):
-        return None
-    if rule.excerpt and seen.of(STARTED):
-        return None
-    if version and rule.versions and not SpecifierSet(rule.versions).contains(version, prereleases=True):
-        return None
     groups = [seen.of(pattern) for pattern in rule.says]
-    if not all(groups):
+    if rule.up:
+        groups[0] = [place for place in groups[0] if any(_behind(place, up) for up in seen.of(STARTED))]
+    if not all(groups) or _ruled_out(rule, seen, version):
+        return None
+    if rule.times > 1 and sum(not _within(place, history) for place in groups[0]) < rule.times:
         return None
     # A line of the present, the loudest of those that say the same, one that ends a traceback, then the first.
     for line in sorted(
@@ -239,6 +237,18 @@ def _held(one: Signature, rule: Rule, seen: Seen, version: str, history: Sequenc
             others = tuple(place for place in also if place and place.number != line.number)
             return Cause(one, rule, sure, line, others)
     return None
+
+
+def _ruled_out(rule: Rule, seen: Seen, version: str) -> bool:
+    """True when a line speaks against the rule, or the log is none that it is for."""
+    another = (
+        version and rule.versions and not SpecifierSet(rule.versions).contains(version, prereleases=True)
+    )
+    return (
+        bool(another)
+        or (rule.excerpt and bool(seen.of(STARTED)))
+        or any(seen.of(pattern) for pattern in rule.never)
+    )
 
 
 def _near(line: Place, places: Sequence[Place], within: int | None) -> Place | None:

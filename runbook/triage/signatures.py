@@ -68,9 +68,10 @@ class Sure(str, Enum):
 class Rule:
     """One way in which a cause shows.
 
-    Every pattern of ``says`` is found, the first on the line that is the cause; none of ``never`` is. ``within`` is the
-    greatest distance in lines to the first. ``versions`` are releases of vLLM. ``excerpt`` is for lines that are normal in
-    the log of a server that came up, and telling where somebody picked them out.
+    Every pattern of ``says`` is found, the first on the line that is the cause and on ``times`` lines at least; none of
+    ``never`` is. ``within`` is the greatest distance in lines to the first. ``versions`` are releases of vLLM. ``excerpt`` is for lines that are normal in
+    the log of a server that came up, and telling where somebody picked them out; ``up`` for lines that are normal while a
+    server starts, and count behind that only.
     """
 
     says: tuple[str, ...]
@@ -79,6 +80,8 @@ class Rule:
     within: int | None = None
     versions: str = ""
     excerpt: bool = False
+    up: bool = False
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Normal:
 # The word of an error comes from us; RE2 would write its own to standard error as well.
 _QUIET = re2.Options()
 _QUIET.log_errors = False
-_RULE = frozenset({"says", "not", "sure", "within", "versions", "excerpt"})
+_RULE = frozenset({"says", "not", "sure", "within", "versions", "excerpt", "up", "times"})
 _SIGNATURE = frozenset({"key", "layer", "why", "rules", "fix", "over", "checks", "sources"})
 _FIX = frozenset({"text", "commands", "risk", "undo"})
 
@@ -208,6 +211,8 @@ def _rule(path: Path, key: str, row: dict[str, Any]) -> Rule:
         within=row.get("within"),
         versions=row.get("versions") or "",
         excerpt=bool(row.get("excerpt", False)),
+        up=bool(row.get("up", False)),
+        times=row.get("times", 1),
     )
 
 

@@ -32,6 +32,8 @@ def excerpt(line: bytes, start: int, end: int) -> str:
     last = line.find(b"\r", end)
     last = len(line) if last < 0 else last
     cut_first = max(first, min(start - WIDTH // 3, last - WIDTH))
+    if cut_first > first:  # not in the middle of a word, nor of a letter of several bytes
+        cut_first = line.find(b" ", cut_first, start) + 1 or cut_first
     cut_last = min(last, cut_first + WIDTH)
     shown = plain(line[cut_first:cut_last].decode("utf-8", errors="replace")).strip()
     return ("…" if cut_first > first else "") + shown + ("…" if cut_last < last else "")

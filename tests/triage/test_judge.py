@@ -31,8 +31,9 @@ GRAPH = signature(
 OLD = signature("old", says("swap space gone", versions="<0.11"))
 NOT = signature("not", says("port taken", never=("it is free again",)))
 PICKED = signature("picked", says("hit rate: 0.0%", sure=Sure.LIKELY, excerpt=True))
+OFTEN = signature("often", says("no block found", up=True, times=2))
 OTHER = signature("other", says("shard is cut"))
-ALL = (KV, OOM, GRAPH, OLD, NOT, PICKED, OTHER)
+ALL = (KV, OOM, GRAPH, OLD, NOT, PICKED, OFTEN, OTHER)
 NORMAL = (Normal("See root cause above", "a shadow", shadow=True), Normal("ulimit of", "harmless"))
 
 
@@ -94,6 +95,10 @@ def test_two_equal_causes_have_no_verdict() -> None:
         ("OSError: port taken\nit is free again\n", []),
         ("hit rate: 0.0%\n", ["picked"]),
         (UP + "hit rate: 0.0%\n", []),
+        (UP + "no block found\n", []),
+        (UP + "no block found\n" * 2, ["often"]),
+        ("no block found\n" * 2 + UP, []),
+        (BANNER.format("0.19.1") + UP + "no block found\n" * 2 + BANNER.format("0.19.1") + UP, []),
         ("swap space gone\n", ["old"]),
         (BANNER.format("0.10.2") + "swap space gone\n", ["old"]),
         (BANNER.format("0.19.1") + "swap space gone\n", []),

@@ -26,9 +26,12 @@ OWN = frozenset(
         "activations-dont-fit",
         "cpu-attention-needs-bfloat16",
         "cpu-build-cannot-load-model",
+        "cpu-conv-one-token-prompt",
         "host-memory-exhausted",
         "lscpu-missing",
         "server-process-killed",
+        "too-many-open-files",
+        "vllm-not-in-this-python",
     }
 )
 
@@ -109,7 +112,12 @@ def test_a_rule_can_hold_and_no_other_cause_comes_before_it(row: tuple[Signature
 def example(rule: Rule) -> list[str]:
     """A line for each pattern of a rule, made from the pattern; always the same."""
     make = rstr.Rstr(random.Random(rule.says[0]))  # noqa: S311 - no secret
-    return [line(make, pattern) for pattern in rule.says]
+    before = ["INFO:     Application startup complete."] * rule.up
+    return [
+        *before,
+        *[line(make, rule.says[0])] * rule.times,
+        *(line(make, pattern) for pattern in rule.says[1:]),
+    ]
 
 
 def line(make: rstr.Rstr, pattern: str) -> str:
