@@ -168,9 +168,17 @@ _CODES = re.compile(
 )
 
 
+# A line of Docker's json-file log, whose quotes are escaped.
+_DOCKER = re.compile(rb'(?m)^\{"log":"(.*?)(?:\\n)?","stream":"std(?:out|err)"[^\n]*\}$')
+
+
 def without_escapes(block: bytes) -> bytes:
-    """A block without the codes that colour it: they stand in the middle of what patterns look for."""
-    return _CODES.sub(b"", block) if b"\x1b" in block or b"u001b" in block else block
+    """A block without the codes that colour it, and without Docker's JSON around it: both stand inside what patterns look for."""
+    if b"\x1b" in block or b"u001b" in block:
+        block = _CODES.sub(b"", block)
+    if b'{"log":"' in block:
+        block = _DOCKER.sub(lambda line: line[1].replace(b'\\"', b'"').replace(b"\\t", b"\t"), block)
+    return block
 
 
 def pieces(block: bytes) -> Iterator[bytes]:

@@ -75,7 +75,17 @@ def test_colour_in_the_middle_of_a_word_hides_nothing() -> None:
 
 def test_colour_as_a_container_log_writes_it() -> None:
     log = rb'{"log":"\u001b[31mValueError\u001b[0m: bad idea\n","stream":"stderr"}'
-    assert len(read(log).of(ERROR)) == 1
+    assert [one.line for one in read(log).of(ERROR)] == ["ValueError: bad idea"]
+
+
+def test_json_around_a_line_hides_nothing() -> None:
+    log = (
+        rb'{"log":"{\"error\": \"bad\"}\n","stream":"stdout","time":"2026-11-30T05:00:00Z"}'
+        b'\n{"log":"cut'
+    )
+    seen = read(log, r'\{"error": "bad"\}$', "cut$")
+    assert [(one.number, one.line) for one in seen.of(r'\{"error": "bad"\}$')] == [(1, '{"error": "bad"}')]
+    assert [one.number for one in seen.of("cut$")] == [2]
 
 
 def test_a_progress_bar_shows_only_the_turn_with_the_find() -> None:
