@@ -2,8 +2,10 @@
 
 import importlib.util
 import io
+import json
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,27 @@ def test_the_cause_is_named_first_on_the_corpus() -> None:
     assert len(rows) == 218
     assert measured.share(rows, "first") >= measured.TOP_1
     assert measured.share(rows, "among_three") >= measured.TOP_3
+
+
+WRAPPED: dict[str, Callable[[str], str]] = {
+    "docker compose": lambda line: f"vllm-1  | {line}",
+    "journal": lambda line: f"Nov 30 05:00:00 gpu-box vllm[4711]: {line}",
+    "kubernetes": lambda line: f"2026-11-30T05:00:00.123456789Z stderr F {line}",
+    "docker's json": lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": "2026"}, separators=(",", ":")),
+    "windows line ends": lambda line: line + "\r",
+    "colour": lambda line: "\x1b[31m" + line.replace(" ", "\x1b[0m ", 1),
+    "a process tag": lambda line: f"(EngineCore_DP0 pid=7) {line}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_what_a_log_is_wrapped_in_hides_nothing(wrap: Callable[[str], str]) -> None:
+    measured = benchmark()
+    cases = [
+        {**case, "log": "\n".join(wrap(line) for line in case["log"].splitlines())}
+        for case in measured.corpus()
+    ]
+    assert measured.share(measured.results(cases), "first") >= measured.TOP_1
 
 
 def test_a_log_of_another_cause_is_not_right() -> None:
