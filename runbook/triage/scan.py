@@ -10,6 +10,7 @@ import gzip
 import io
 import re
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -27,7 +28,10 @@ LONGEST = 1 << 20
 """Bytes after which a line without an end is cut in two, so that a file without line ends fits into memory."""
 
 MOST = 64
-"""Places noted of one pattern; a flood of equal lines says nothing new."""
+"""Places noted of one pattern from the beginning on; a flood of equal lines says nothing new."""
+
+LAST = 16
+"""Pieces at the end in which a pattern was found more often: how a long log ends is not lost behind how it began."""
 
 # Bytes as they are: a log may hold any encoding, and a pattern beyond ASCII is compared as UTF-8.
 _BYTES = re2.Options()
@@ -73,14 +77,14 @@ class Place:
 
 @dataclass
 class Seen:
-    """What one pass over the logs found: for each pattern its first places, and how much was read."""
+    """What one pass over the logs found: for each pattern its first and its last places, and how much was read."""
 
     places: dict[str, list[Place]] = field(default_factory=dict)
     lines: int = 0
     size: int = 0
 
     def of(self, pattern: str) -> list[Place]:
-        """Where a pattern was found, in order; at most ``MOST`` places."""
+        """Where a pattern was found, in order: the first places and, beyond ``MOST``, those of the last pieces."""
         return self.places.get(pattern, [])
 
 
@@ -113,36 +117,56 @@ class Scanner:
             OSError: a stream could not be read.
         """
         seen = Seen()
+        late: dict[int, deque[_Part]] = {}
         for name, stream in sources:
             number, block = 1, b""
             for block in blocks(stream):
                 seen.size += len(block)
                 for piece in pieces(without_escapes(block)):
+                    part = _Part(name, number, piece)
                     for found in self._filter.Match(piece, potential=True) or ():
-                        self._note(seen, self.patterns[found], self._each[found], piece, name, number)
+                        room = MOST - len(seen.of(self.patterns[found]))
+                        if room > 0 and self._note(seen, found, part, room):
+                            continue
+                        if len(piece) <= BLOCK and self._each[found].search(piece):
+                            late.setdefault(found, deque(maxlen=LAST)).append(part)
                     number += piece.count(b"\n")
             seen.lines += number - (not block or block.endswith(b"\n"))
+        for found, parts in late.items():
+            for part in parts:
+                self._note(seen, found, part, len(part.piece))
         return seen
 
-    @staticmethod
-    def _note(seen: Seen, pattern: str, regexp: "re2._Regexp", block: bytes, name: str, first: int) -> None:
-        room = MOST - len(seen.of(pattern))
+    def _note(self, seen: Seen, pattern: int, part: "_Part", room: int) -> bool:
+        """Note at most ``room`` lines of a piece, behind those that are noted; False when it holds more."""
+        places = seen.of(self.patterns[pattern])
+        noted = places[-1].number if places and places[-1].source == part.source else 0
         found: list[Place] = []
-        number, counted, at = first, 0, 0
-        while len(found) < room and (match := regexp.search(block, at)):
-            number += block.count(b"\n", counted, match.start())
-            counted = match.start()
-            begins = block.rfind(b"\n", 0, match.start()) + 1
-            ends = block.find(b"\n", match.start())
-            line = block[begins : len(block) if ends < 0 else ends]
-            if not _QUOTED.search(line[:_QUOTED_WITHIN]):
-                found.append(_place(name, number, line, match.start() - begins, match.end() - begins))
-            # One find a line: a line of a megabyte with thousands of them would take as many searches.
-            if ends < 0:
+        piece, number, counted, at = part.piece, part.first, 0, 0
+        while match := self._each[pattern].search(piece, at):
+            if len(found) == room:
                 break
-            at = ends + 1
+            number += piece.count(b"\n", counted, match.start())
+            counted = match.start()
+            begins = piece.rfind(b"\n", 0, match.start()) + 1
+            ends = piece.find(b"\n", match.start())
+            line = piece[begins : len(piece) if ends < 0 else ends]
+            if number > noted and not _QUOTED.search(line[:_QUOTED_WITHIN]):
+                found.append(_place(part.source, number, line, match.start() - begins, match.end() - begins))
+            # One find a line: a line of a megabyte with thousands of them would take as many searches.
+            at = len(piece) if ends < 0 else ends + 1
         if found:
-            seen.places.setdefault(pattern, []).extend(found)
+            seen.places.setdefault(self.patterns[pattern], []).extend(found)
+        return match is None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A piece of a source; ``first`` is the number of its first line."""
+
+    source: str
+    first: int
+    piece: bytes
 
 
 def _place(name: str, number: int, line: bytes, start: int, end: int) -> Place:

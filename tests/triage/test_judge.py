@@ -126,6 +126,19 @@ def test_what_an_earlier_start_died_of_is_past_when_a_later_one_came_up() -> Non
     assert judged(BANNER.format("0.19.1") + death).verdict == judge.CAUSE
 
 
+def test_a_failure_behind_a_thousand_harmless_lines_is_seen() -> None:
+    harmless = "ERROR 11-30 05:00:00 [x.py:1] ulimit of 10\n" * 1000
+    assert judged(UP + SERVED + harmless).verdict == judge.HEALTHY
+    assert judged(UP + SERVED + harmless + "OddError: what now\n").verdict == judge.NONE
+
+
+def test_a_server_that_came_up_after_a_hundred_tries_is_up() -> None:
+    tries = (BANNER.format("0.19.1") + "OSError: port taken\n" + "\n" * 300) * 100
+    assert judged(tries).verdict == judge.CAUSE
+    found = judged(tries + BANNER.format("0.19.1") + UP + SERVED)
+    assert (found.verdict, [one.key for one in found.past]) == (judge.HEALTHY, ["not"])
+
+
 def test_how_a_server_ends_that_was_told_to_is_no_failure() -> None:
     told_to = (
         "(APIServer pid=5) INFO 11-30 05:00:00 [launcher.py:2] [shutdown] API server: shutdown triggered\n"

@@ -65,7 +65,7 @@ def test_what_was_found_does_not_turn_on_the_blocks() -> None:
 def test_numbers_are_those_of_a_plain_reading(lines: list[bytes]) -> None:
     seen = read(b"no gzip, no byte order mark\n" + b"\n".join(lines))
     plain = [number for number, line in enumerate(lines, 2) if b"ValueError: bad day" in line]
-    assert [one.number for one in seen.of(ERROR) if one.line.endswith("bad day")] == plain[: scan.MOST]
+    assert [one.number for one in seen.of(ERROR) if one.line.endswith("bad day")] == plain
 
 
 def test_colour_in_the_middle_of_a_word_hides_nothing() -> None:
@@ -114,9 +114,21 @@ def test_the_ends_of_a_line_are_those_of_every_line() -> None:
     assert [one.number for one in seen.of(r"^Killed$")] == [2, 5]
 
 
-def test_of_a_flood_the_first_places_are_kept() -> None:
-    seen = read(b"ValueError: bad bad\n" * 10_000)
-    assert [one.number for one in seen.of(ERROR)] == list(range(1, scan.MOST + 1))
+def test_of_a_flood_the_first_places_and_the_last_are_kept() -> None:
+    lines = 100_000
+    seen = read(b"ValueError: bad bad\n" * lines)
+    numbers = [one.number for one in seen.of(ERROR)]
+    assert numbers[: scan.MOST] == list(range(1, scan.MOST + 1))
+    assert numbers == sorted(set(numbers))
+    assert numbers[-500:] == list(range(lines - 499, lines + 1))
+    assert len(numbers) < scan.MOST + 2 * scan.LAST * scan.PIECE / len(b"ValueError: bad bad\n")
+
+
+def test_what_comes_last_is_not_lost_behind_what_came_often() -> None:
+    often, last = b"ValueError: bad request\n" * 3000, b"ValueError: bad end\n"
+    assert read(often + b"\n" * 50_000 + last).of(ERROR)[-1].line == "ValueError: bad end"
+    two = scan.compiled((ERROR, OTHER)).read([("a", io.BytesIO(often)), ("b", io.BytesIO(last))])
+    assert (two.of(ERROR)[-1].source, two.of(ERROR)[-1].number) == ("b", 1)
 
 
 def test_a_line_below_error_is_quiet_and_a_quoted_code_line_ends_no_traceback() -> None:
