@@ -27,7 +27,6 @@ QUICK = {"cpu": 32, "cuda": 96}
 LENGTHS = {"cpu": (64, 16), "cuda": (512, 128)}
 STEP_S = 10.0
 QUICK_S = 5.0
-AGAIN = 100  # added to the seed, so that a second try is not served from the prefix cache
 FEWEST, MOST = 8, 1024
 DOUBLING = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 COPIES = 4
@@ -212,21 +211,11 @@ class Loads:
     def _quick(self) -> list[Step]:
         """The short load, and on a quick server a longer one, so that enough was read under it to name a limit."""
         one = self.of.quick()
-        steps = [self._seen(one)]
+        steps = [self.put(one)]
         if sum(1 for row in self.rows[-1] if row.running) < 2 * limits.FEWEST:
             number = max(one.number, min(MOST, round(steps[0].rps * QUICK_S)))
-            steps.append(self._seen(replace(one, number=number, seed=one.seed + 1)))
+            steps.append(self.put(replace(one, number=number, seed=one.seed + 1)))
         return steps
-
-    def _seen(self, one: Load) -> Step:
-        """The load, put once more where the client was held up: other work on the machine does that for a moment only."""
-        step = self.put(one)
-        slow = [doubt.says for doubt in load.doubts(step) if doubt.kind == load.SLOW]
-        if not slow or self._dead():
-            return step
-        self.say(f"once more: {slow[0]}")
-        self.rows.pop()
-        return self.put(replace(one, seed=one.seed + AGAIN))
 
     def _first(self, one: Load) -> Said:
         return self.bench.put(one, self._standstill)
