@@ -129,6 +129,11 @@ def trusted(host: Probe) -> Answer:
     said = f"{worst.kind}: {worst.says}"
     if worst.weight == load.FAIL:
         return fail(*seen, fix=FIXES.get(worst.kind, AGAIN), reason=said)
+    if facts["quick"] and facts["device"] == "cpu" and {one.kind for _, one in told} == {load.SLOW}:
+        # The engine computes on the very cores that the client runs on: that it waits is known, and what for.
+        return warn(
+            *seen, reason=f"on a CPU client and engine share the cores, so its times are no server's; {said}"
+        )
     return unknown(said, *seen)
 
 

@@ -28,6 +28,7 @@ APART = 0.25
 SENT_SLACK = 3.0  # deviations of a Poisson count
 
 BLIND, FAIL = "unknown", "fail"
+SLOW = "slow path"
 
 SUCCESS = "vllm:request_success_total"
 WATCHED = {
@@ -282,7 +283,7 @@ def _path(step: Step) -> list[Doubt]:
     if extra <= max(SLOW_PATH_S, SLOW_PATH * engine):
         return []
     return [
-        Doubt(BLIND, "slow path", f"a request took {statistics.fmean(seen):.3f} s for the client and {engine:.3f} s in the engine: a starved client, a proxy or the server's front holds it up")
+        Doubt(BLIND, SLOW, f"a request took {statistics.fmean(seen):.3f} s for the client and {engine:.3f} s in the engine: a starved client, a proxy or the server's front holds it up")
     ]  # fmt: skip
 
 
