@@ -30,8 +30,8 @@ LONGEST = 1 << 20
 MOST = 64
 """Places noted of one pattern from the beginning on; a flood of equal lines says nothing new."""
 
-LAST = 16
-"""Pieces at the end in which a pattern was found more often: how a long log ends is not lost behind how it began."""
+LAST = 48
+"""Pieces at the end that hold the literals of a pattern found more often: how a long log ends is not lost behind its beginning."""
 
 # Bytes as they are: a log may hold any encoding, and a pattern beyond ASCII is compared as UTF-8.
 _BYTES = re2.Options()
@@ -128,7 +128,7 @@ class Scanner:
                         room = MOST - len(seen.of(self.patterns[found]))
                         if room > 0 and self._note(seen, found, part, room):
                             continue
-                        if len(piece) <= BLOCK and self._each[found].search(piece):
+                        if len(piece) <= BLOCK:  # looked at in the end: a flood would be searched for nothing
                             late.setdefault(found, deque(maxlen=LAST)).append(part)
                     number += piece.count(b"\n")
             seen.lines += number - (not block or block.endswith(b"\n"))
