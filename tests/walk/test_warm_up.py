@@ -109,7 +109,7 @@ def test_an_idle_server_gets_no_advice(server: tuple[Path, Endpoint]) -> None:
     assert "what moves it" not in seen
 
 
-@pytest.mark.parametrize(("tokens", "out", "named"), [(24, 32, limits.SEQS), (1100, 8, limits.KV)])
+@pytest.mark.parametrize(("tokens", "out", "named"), [(24, 32, limits.SEQS), (1100, 32, limits.KV)])
 def test_64_clients_find_the_limit(server: tuple[Path, Endpoint], tokens: int, out: int, named: str) -> None:
     home, endpoint = server
     with load(endpoint, tokens, out):
