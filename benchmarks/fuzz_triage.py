@@ -13,9 +13,9 @@ import unicodedata
 import atheris
 
 with atheris.instrument_imports(include=["runbook.triage"]):
-    from runbook import triage
+    from runbook import triage, triaged
     from runbook.errors import BadParameter
-    from runbook.triage import judge, told
+    from runbook.triage import judge
 
 SEEDS = (
     b"ValueError: No available memory for the cache blocks.\n",
@@ -35,11 +35,11 @@ def one_input(data: bytes) -> None:
         if log[:2] != b"\x1f\x8b":
             raise
         return
-    shown = told.as_text(found)
+    shown = triaged.as_text(found)
     for one in shown:
         if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") and one not in "\n\t":
             raise AssertionError(f"{one!r} is shown")
-    row = json.loads(json.dumps(told.as_json(found)))
+    row = json.loads(json.dumps(triaged.as_json(found)))
     if row["verdict"] not in (judge.CAUSE, judge.NONE, judge.HEALTHY):
         raise AssertionError(row["verdict"])
 

@@ -33,6 +33,7 @@ from runbook import (
     report,
 )
 from runbook.errors import BadParameter, RunbookError
+from runbook.forms import Form
 from runbook.model import Cost, Finding
 
 EPILOG = (
@@ -77,13 +78,6 @@ class Format(str, Enum):
     TEXT = "text"
     JSON = "json"
     JUNIT = "junit"
-
-
-class TableFormat(str, Enum):
-    """How a table is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 MachineOption = Annotated[
@@ -338,9 +332,7 @@ def arch(
     target: TargetOption = "",
     stack: StackOption = "auto",
     machine: MachineOption = "auto",
-    format_: Annotated[
-        TableFormat, typer.Option("--format", help="How the table is printed.")
-    ] = TableFormat.TEXT,
+    format_: Annotated[Form, typer.Option("--format", help="How the table is printed.")] = Form.TEXT,
 ) -> None:
     """Show which GPUs each installed library has machine code for: native, ptx-jit or none. Exit code 1: torch or vLLM has none."""
     from runbook import arch as arching
@@ -351,7 +343,7 @@ def arch(
     host = connect.cached(connect.probe(machine, stack, target, _workspace()))
     asked = arching.cards(host, gpu or [])
     files = arching.of_wheels(wheels) if wheels else arching.of_target(host)
-    if format_ is TableFormat.JSON:
+    if format_ is Form.JSON:
         typer.echo(arching.as_json(files, asked), nl=False)
     else:
         if not wheels and (banner := connect.banner(host.host)):
@@ -372,9 +364,7 @@ def abi(
     target: TargetOption = "",
     stack: StackOption = "auto",
     machine: MachineOption = "auto",
-    format_: Annotated[
-        TableFormat, typer.Option("--format", help="How the table is printed.")
-    ] = TableFormat.TEXT,
+    format_: Annotated[Form, typer.Option("--format", help="How the table is printed.")] = Form.TEXT,
 ) -> None:
     """Show which libraries and symbols each extension lacks, as the loader would find them. Exit code 1: something is missing."""
     from runbook import abi as auditing
@@ -382,7 +372,7 @@ def abi(
 
     host = connect.probe(machine, stack, target, _workspace())
     found = auditing.of_wheels(host, wheels) if wheels else auditing.of_target(host)
-    if format_ is TableFormat.JSON:
+    if format_ is Form.JSON:
         typer.echo(auditing.as_json(found), nl=False)
     else:
         if banner := connect.banner(host):
@@ -436,9 +426,7 @@ def flags(
             "--installed", help="Ask the installed parser (about 10 s) even where its list is shipped."
         ),
     ] = False,
-    format_: Annotated[
-        TableFormat, typer.Option("--format", help="How they are printed.")
-    ] = TableFormat.TEXT,
+    format_: Annotated[Form, typer.Option("--format", help="How they are printed.")] = Form.TEXT,
 ) -> None:
     """Say of each flag of a vLLM command whether a release takes it: ok, default, unknown, removed, renamed, value. Exit code 1: vLLM refuses."""
     from runbook import connect
@@ -449,7 +437,7 @@ def flags(
     by = judging.options(host, named_stack=stack != "auto" and not target, installed=installed)
     found = judging.judged(asked, by)
     said = (*about, *judging.notes(asked, by.version))
-    show = judging.as_json if format_ is TableFormat.JSON else judging.as_text
+    show = judging.as_json if format_ is Form.JSON else judging.as_text
     typer.echo(show(found, by, said), nl=False)
     raise typer.Exit(judging.exit_code(found))
 
@@ -555,9 +543,7 @@ def clean(
         ),
     ] = False,
     machine: MachineOption = "auto",
-    format_: Annotated[
-        TableFormat, typer.Option("--format", help="How leftovers are printed.")
-    ] = TableFormat.TEXT,
+    format_: Annotated[Form, typer.Option("--format", help="How leftovers are printed.")] = Form.TEXT,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only what would go is shown.")] = False,
 ) -> None:
     """Remove what the runbook built: caches and old run folders by default. Shows first; removes with --yes."""
@@ -581,7 +567,7 @@ def clean(
         typer.echo("removed")
 
 
-def _leftovers(machine: str, work: Any, form: TableFormat, yes: bool) -> None:
+def _leftovers(machine: str, work: Any, form: Form, yes: bool) -> None:
     from runbook import connect, pins
     from runbook import leftovers as searching
 
@@ -592,7 +578,7 @@ def _leftovers(machine: str, work: Any, form: TableFormat, yes: bool) -> None:
     )
     hosts = [first, *(connect.cached(one) for one in others if one.has_target and one.stack != first.stack)]
     found = searching.find(hosts)
-    if form is TableFormat.JSON:
+    if form is Form.JSON:
         typer.echo(searching.as_json(found), nl=False)
     else:
         if banner := connect.banner(first.host):
@@ -600,7 +586,7 @@ def _leftovers(machine: str, work: Any, form: TableFormat, yes: bool) -> None:
         typer.echo(searching.as_text(found))
     if yes and first.machine == "live":
         for path in searching.remove(work, found):
-            typer.echo(f"removed    {path}", err=form is TableFormat.JSON)
+            typer.echo(f"removed    {path}", err=form is Form.JSON)
 
 
 def _host(machine: str, stack: str, target: str, model: str) -> Any:

@@ -6,20 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from runbook.errors import ActionFailed, BadParameter
-
-
-class Form(str, Enum):
-    """How it is printed."""
-
-    TEXT = "text"
-    JSON = "json"
+from runbook.forms import Form
 
 
 def bundle(
@@ -137,12 +130,11 @@ def gathered(
 
 
 def _triage(paths: Sequence[Path]) -> dict[str, Any]:
-    from runbook import triage
-    from runbook.triage import told
+    from runbook import triage, triaged
 
     with contextlib.ExitStack() as opened:
         sources = [(path.name, opened.enter_context(triage.opened(str(path)))) for path in paths]
-        return told.as_json(triage.read(sources))
+        return triaged.as_json(triage.read(sources))
 
 
 def reported(machine: str, stack: str, target: str, work: Any) -> tuple[Any, str]:

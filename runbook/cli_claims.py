@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from runbook.errors import BadParameter
+from runbook.forms import Form
 
 if TYPE_CHECKING:
     from runbook.claims.ledger import Claim
@@ -30,13 +31,6 @@ app = typer.Typer(
     help="What is said about serving Qwen3.5 with vLLM, what is so, and whether that still holds here: list, show, verify.",
     rich_markup_mode=None,
 )
-
-
-class Form(str, Enum):
-    """How an answer is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class PageForm(str, Enum):

@@ -4,7 +4,6 @@ Imports that cost time are made by the command that needs them, as in ``cli.py``
 """
 
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from runbook import consent
 from runbook.errors import BadParameter
+from runbook.forms import Form
 
 if TYPE_CHECKING:
     from runbook.actions.build_target import BuildTarget
@@ -27,13 +27,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-class Form(str, Enum):
-    """How an answer is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 StackOption = Annotated[

@@ -1,19 +1,12 @@
 """``runbook plan-memory``: what a model would take on a card under a stack's vLLM, before anything is started or fetched."""
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from runbook.errors import BadParameter
-
-
-class Format(str, Enum):
-    """How the plan is printed."""
-
-    TEXT = "text"
-    JSON = "json"
+from runbook.forms import Form
 
 
 def plan_memory(
@@ -108,7 +101,7 @@ def plan_memory(
     chart: Annotated[
         Path | None, typer.Option("--chart", metavar="FILE.svg", help="Also write the chart as a picture.")
     ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How the plan is printed.")] = Format.TEXT,
+    format_: Annotated[Form, typer.Option("--format", help="How the plan is printed.")] = Form.TEXT,
 ) -> None:
     """Say whether a model fits, how many tokens and sequences, which limit binds and what a change would bring. Exit code 1: it does not fit."""
     from runbook import planned, workspace
@@ -153,7 +146,7 @@ def plan_memory(
                 f"--chart {chart}: no folder {chart.parent}", "a file in a folder that is there", "make it"
             )
         workspace.write_whole(chart, render.svg(made, subject.name))
-    if format_ is Format.JSON:
+    if format_ is Form.JSON:
         typer.echo(render.json_text(made, subject.name, changes, places, want), nl=False)
     else:
         typer.echo(render.text(made, subject.name, changes, places, want), nl=False)

@@ -11,19 +11,13 @@ import typer
 from runbook import catalogue, consent
 from runbook.catalogue import Model, Naming
 from runbook.errors import BadParameter
+from runbook.forms import Form
 
 KIB, MIB = 1 << 10, 1 << 20
 GB = 10**9
 LABEL = 12
 AT_MOST = 4  # differences shown
 PARTS = (("text", "language"), ("vision", "vision"), ("mtp", "MTP"))
-
-
-class Format(str, Enum):
-    """How the answer is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class Source(str, Enum):
@@ -60,18 +54,18 @@ def model(
     machine: Annotated[
         str, typer.Option("--machine", help="live, or recorded:NAME; then that machine's own checkpoint.")
     ] = "auto",
-    format_: Annotated[Format, typer.Option("--format", help="How the answer is printed.")] = Format.TEXT,
+    format_: Annotated[Form, typer.Option("--format", help="How the answer is printed.")] = Form.TEXT,
 ) -> None:
     """Say which models there are, or of one what is known of it, its pitfalls, and whether its files are right; weights are not read."""
     if not name:
-        typer.echo(_list_json() if format_ is Format.JSON else _table(), nl=False)
+        typer.echo(_list_json() if format_ is Form.JSON else _table(), nl=False)
         return
     from runbook import connect, engine, hub, report
     from runbook.checks import ALL
     from runbook.model import Cost
 
     work = _workspace()
-    text = format_ is Format.TEXT
+    text = format_ is Form.TEXT
     naming = Naming(name, catalogue.OTHER, "") if _is_folder(name) else catalogue.demanded(name)
     live = connect.machine_in_force(machine) == "live"
     if text:

@@ -10,15 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from runbook.errors import BadParameter
+from runbook.forms import Form
 
 PROMPTS, TOKENS, DEADLINE_S = 22, 64, 900
-
-
-class Form(str, Enum):
-    """How the comparison is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class Dtype(str, Enum):

@@ -1,7 +1,6 @@
 """``runbook prebuild`` and ``runbook boot``: do the first start's compiling in advance, and see where a start's time went."""
 
 import json
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,15 +8,9 @@ import typer
 
 from runbook import consent
 from runbook.errors import BadParameter
+from runbook.forms import Form
 
 DEADLINE_S = 1800
-
-
-class Form(str, Enum):
-    """How an answer is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 StackOption = Annotated[

@@ -5,25 +5,18 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from runbook.errors import ActionFailed, BadParameter
+from runbook.forms import Form
 from runbook.model import Check, Finding, Verdict
 
 PARITY = "SERVE-010"
 IDS = ("SERVE-021", "SERVE-022", "SERVE-023")
 DEADLINE_S = 900
-
-
-class Form(str, Enum):
-    """How it is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def rollout(

@@ -3,13 +3,13 @@
 import json
 import os
 import time
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from runbook.errors import ActionFailed, BadParameter
+from runbook.forms import Form
 
 INIT = 1
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - asked for by name, and said what it opens
@@ -19,13 +19,6 @@ DEADLINE_S = 900
 LOOK_S = 0.5
 MOST = 1 << 16  # bytes of log shown at a look
 DEV_MODE = "VLLM_SERVER_DEV_MODE"
-
-
-class Form(str, Enum):
-    """How a plan, or where the server is, is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def serve(

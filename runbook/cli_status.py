@@ -4,19 +4,13 @@ import dataclasses
 import datetime
 import json
 import threading
-from enum import Enum
 from typing import Annotated, Any
 
 import typer
 
+from runbook.forms import Form
+
 EVERY_S = 2.0
-
-
-class Form(str, Enum):
-    """How it is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def status(

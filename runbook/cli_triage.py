@@ -5,20 +5,13 @@ import json
 import stat
 import sys
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from runbook.errors import BadParameter
-
-
-class Form(str, Enum):
-    """How it is printed."""
-
-    TEXT = "text"
-    JSON = "json"
+from runbook.forms import Form
 
 
 def triage(
@@ -51,7 +44,8 @@ def triage(
 ) -> None:
     """Name the cause of a failure from logs, with the line that is it. Exit code 0: healthy; 1: a cause is named; 3: no verdict."""
     from runbook import triage as reading
-    from runbook.triage import judge, told
+    from runbook import triaged
+    from runbook.triage import judge
 
     if sum((bool(files), run is not None, pid is not None)) > 1:
         raise BadParameter("files, --run and --pid together", "one of them", "leave the others out")
@@ -63,10 +57,10 @@ def triage(
     if found.causes and asked != "none":
         found = judge.confirmed(found, _readings(found, asked, stack, target))
     if format_ is Form.JSON:
-        typer.echo(json.dumps(told.as_json(found), ensure_ascii=False, indent=1))
+        typer.echo(json.dumps(triaged.as_json(found), ensure_ascii=False, indent=1))
     else:
-        typer.echo(told.as_text(found), nl=False)
-    raise typer.Exit(told.EXIT[found.verdict])
+        typer.echo(triaged.as_text(found), nl=False)
+    raise typer.Exit(triaged.EXIT[found.verdict])
 
 
 @contextlib.contextmanager

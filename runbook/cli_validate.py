@@ -9,17 +9,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from runbook.errors import ActionFailed, BadParameter
+from runbook.forms import Form
 
 IDS = ("SERVE-014", "SERVE-015", "SERVE-016", "SERVE-017")
 DEADLINE_S = 900
 MOST_LEVEL = 4096
-
-
-class Form(str, Enum):
-    """How findings are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class Generator(str, Enum):

@@ -2,21 +2,13 @@
 
 import dataclasses
 import os
-from enum import Enum
 from typing import Annotated, Any
 
 import typer
 
 from runbook.errors import ActionFailed, BadParameter
+from runbook.forms import Form
 from runbook.model import Check, Finding
-
-
-class Form(str, Enum):
-    """How findings are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
 
 UrlOption = Annotated[
     str, typer.Option("--url", help="A server elsewhere, without /v1, instead of this workspace's.")

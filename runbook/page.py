@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runbook import connect, guided, pins, report, triage
+from runbook import connect, guided, pins, report, triage, triaged
 from runbook.actions import Action, Context
 from runbook.actions.build_target import BuildTarget
 from runbook.actions.flash_build import ShowFlash
@@ -31,7 +31,6 @@ from runbook.probe import Probe
 from runbook.probes import questions
 from runbook.probes.cached import CachedProbe
 from runbook.serving.profiles import BASELINE
-from runbook.triage import told
 from runbook.workspace import workspace, write_whole
 
 ACTIONS: dict[str, Callable[[Context, Common], Action]] = {
@@ -140,9 +139,9 @@ class Page:
         named = self.params.log if isinstance(self.params, Triage) else ""
         log = text or (None if named else self.host.read_text(LOG))
         if named and not text:
-            print(told.as_text(triage.read_file(named)), end="")
+            print(triaged.as_text(triage.read_file(named)), end="")
         elif log:
-            print(told.as_text(triage.read_text(log)), end="")
+            print(triaged.as_text(triage.read_text(log)), end="")
         else:
             print("no server of this workspace was started, so there is no log")
 

@@ -177,7 +177,7 @@ def judge(seen: Seen, signatures: Sequence[Signature], normal: Sequence[Normal])
 
 def confirmed(triage: Triage, readings: Mapping[str, Sequence[Reading]]) -> Triage:
     """The same with what checks of the machine said, by key of the cause."""
-    told = [replace(one, readings=tuple(readings.get(one.key, ())), follows="") for one in triage.causes]
+    told = [replace(one, readings=tuple(readings.get(one.key, ()))) for one in triage.causes]
     causes = ranked(told)
     verdict, reason = (triage.verdict, triage.reason) if not causes else _decided(causes)
     return replace(triage, causes=causes, verdict=verdict, reason=reason)

@@ -1,7 +1,7 @@
 """Read logs of any size once, at constant memory, and note where which pattern was found.
 
 A log is read in blocks of whole lines, and looked at in pieces of some lines. RE2's filter looks for the literals of all
-patterns at once; a pattern is tried only on a piece that holds its own, and only until it was found often enough.
+patterns at once; a pattern is tried only on a piece that holds its own, until it was found often enough, and on the last ones.
 """
 
 import codecs
@@ -22,7 +22,7 @@ from runbook.triage import text
 
 BLOCK = 1 << 18
 PIECE = 1 << 11
-"""Bytes looked at in one go. Of 1 KiB to 64 KiB the quickest on a log of 100 MB (docs/measurements.md)."""
+"""Bytes looked at in one go: some lines, so that the patterns whose literals are there search little."""
 
 LONGEST = 1 << 20
 """Bytes after which a line without an end is cut in two, so that a file without line ends fits into memory."""
@@ -186,12 +186,7 @@ def _is_exception(line: bytes) -> bool:
     return bool(_EXCEPTION.search(said)) and not _CODE.match(said)
 
 
-# The escapes of text.py without those in JSON's writing; never across a line's end, so that lines keep their numbers.
-_CODES = re.compile(
-    rb"(?:\x1b|\\u001b)(?:\[[0-9;:<=>?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_()#%*+])"
-)
-
-
+_CODES = re.compile(text.ESCAPES.encode())
 # A line of Docker's json-file log, whose quotes are escaped.
 _DOCKER = re.compile(rb'(?m)^\{"log":"(.*?)(?:\\n)?","stream":"std(?:out|err)"[^\n]*\}$')
 

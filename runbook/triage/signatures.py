@@ -69,9 +69,9 @@ class Rule:
     """One way in which a cause shows.
 
     Every pattern of ``says`` is found, the first on the line that is the cause and on ``times`` lines at least; none of
-    ``never`` is. ``within`` is the greatest distance in lines to the first. ``versions`` are releases of vLLM. ``excerpt`` is for lines that are normal in
-    the log of a server that came up, and telling where somebody picked them out; ``up`` for lines that are normal while a
-    server starts, and count behind that only.
+    ``never`` is. ``within`` is the greatest distance in lines to the first. ``versions`` are releases of vLLM. ``excerpt`` is
+    for lines that are normal in the log of a server that came up, and telling where somebody picked them out; ``up`` for
+    lines that are normal while a server starts, and count behind that only.
     """
 
     says: tuple[str, ...]

@@ -6,10 +6,12 @@ import unicodedata
 WIDTH = 300
 """Characters of a line that are shown around what was found."""
 
-# CSI, OSC (titles, links) and two-character escapes of ECMA-48; also as JSON writes them in container logs.
-_ESCAPES = re.compile(
-    r"(?:\x1b|\\u001b)(?:\[[0-9;:<=>?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_()#%*+].?)"
+# CSI, OSC (titles, links) and short escapes of ECMA-48, a character set with its name; also as JSON writes them in
+# container logs. Never across a line's end, so that lines keep their numbers.
+ESCAPES = (
+    r"(?:\x1b|\\u001b)(?:\[[0-9;:<=>?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[()#%*+].|[@-Z\\^_])"
 )
+_ESCAPES = re.compile(ESCAPES)
 # Format characters: bidirectional overrides and zero-width ones reorder or hide what stands there.
 HIDING = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 

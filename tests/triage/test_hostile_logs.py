@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook import triage
+from runbook import triage, triaged
 from runbook.errors import BadParameter
-from runbook.triage import judge, text, told
+from runbook.triage import judge, text
 
 CAUSE = b"ValueError: No available memory for the cache blocks.\n"
 HOSTILE: dict[str, bytes] = {
@@ -58,11 +58,15 @@ def test_it_is_read_and_what_is_shown_is_harmless(log: bytes) -> None:
             read(log)
         return
     found = read(log)
-    shown = told.as_text(found)
+    shown = triaged.as_text(found)
     assert harmless(shown)
     assert max(map(len, shown.splitlines())) < text.WIDTH + 100
-    assert json.loads(json.dumps(told.as_json(found)))["verdict"] in (judge.CAUSE, judge.NONE, judge.HEALTHY)
-    assert harmless(json.dumps(told.as_json(found), ensure_ascii=False))
+    assert json.loads(json.dumps(triaged.as_json(found)))["verdict"] in (
+        judge.CAUSE,
+        judge.NONE,
+        judge.HEALTHY,
+    )
+    assert harmless(json.dumps(triaged.as_json(found), ensure_ascii=False))
     if log.endswith(CAUSE):
         assert found.causes[0].key == "no-memory-for-kv-blocks"
 
@@ -87,7 +91,7 @@ def test_any_bytes_are_read(parts: list[bytes]) -> None:
     except BadParameter:
         assert log.startswith(b"\x1f\x8b")
         return
-    assert harmless(told.as_text(found))
+    assert harmless(triaged.as_text(found))
     assert found.lines == (log.count(b"\n") + (not log.endswith(b"\n")) if log else 0) or log[:2] in (
         b"\xff\xfe",
         b"\xfe\xff",

@@ -5,8 +5,9 @@ import io
 
 import pytest
 
+from runbook import triaged
 from runbook.model import Fix, Verdict
-from runbook.triage import judge, scan, told
+from runbook.triage import judge, scan
 from runbook.triage.judge import Reading, Triage
 from runbook.triage.signatures import Normal, Rule, Signature, Sure
 
@@ -159,7 +160,7 @@ def test_what_a_server_refuses_while_it_answers_others_is_the_clients() -> None:
     wrong = "ERROR 11-30 05:00:00 [serving.py:1] NotFoundError: model 'x' does not exist\n"
     answering = judged(UP + SERVED + wrong, client)
     assert (answering.verdict, [one.key for one in answering.refused]) == (judge.HEALTHY, ["name"])
-    assert "client's mistake" in told.as_text(answering)
+    assert "client's mistake" in triaged.as_text(answering)
     assert judged(UP + wrong, client).verdict == judge.CAUSE
     assert judged(wrong, client).verdict == judge.CAUSE
     assert judged(UP + SERVED + wrong + "OddError: x\n", client).verdict == judge.NONE
@@ -187,7 +188,7 @@ def test_the_machine_confirms_denies_or_has_nothing_to_say() -> None:
     assert (denied.verdict, keys(denied)[0]) == (judge.CAUSE, "other")
     silent = judge.confirmed(found, {"not": [Reading("START-003", Verdict.UNKNOWN, "not read")]})
     assert silent.verdict == judge.NONE
-    text = told.as_text(confirmed)
+    text = triaged.as_text(confirmed)
     assert "MODEL-002 fail: a shard is short" in text
     assert "confirmed by this machine" in text
 
@@ -201,7 +202,7 @@ def test_text_and_json_say_the_same() -> None:
         "",
     ):
         found = judged(log)
-        text, row = told.as_text(found), told.as_json(found)
+        text, row = triaged.as_text(found), triaged.as_json(found)
         assert row["verdict"] == found.verdict
         for one in row["causes"]:
             assert one["key"] in text

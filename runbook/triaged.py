@@ -1,14 +1,13 @@
 """A triage as text and as JSON. The text form is plain: 80 columns but for lines of a log, no colour."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from runbook import report
 from runbook.triage.judge import CAUSE, HEALTHY, NONE, Cause, Triage
 from runbook.triage.scan import Place
 from runbook.triage.signatures import COLOUR_NAMES
 
-WIDTH = 80
 MOST_LINES = 8
 EXIT = {HEALTHY: 0, CAUSE: 1, NONE: 3}
 SCHEMA = "triage/1"
@@ -77,25 +76,25 @@ def as_text(found: Triage) -> str:
             lines += ["", "lines that follow from it", *_listed(found.after)]
         lines += _others(found.causes[1:])
     elif found.causes:
-        lines += ["", _wrapped("NO VERDICT", found.reason)]
+        lines += ["", report.labelled("NO VERDICT", found.reason)]
         for one in found.causes[:2]:
             lines += _whole(one, "EITHER")
         lines += _others(found.causes[2:])
         lines += ["", "what helps to decide", *_items(COLLECT)]
     elif found.verdict == NONE:
-        lines += ["", _wrapped("NO VERDICT", found.reason)]
+        lines += ["", report.labelled("NO VERDICT", found.reason)]
         if found.telling:
             lines += ["", "the lines that tell most", *_listed(found.telling)]
         lines += ["", "what helps to find the cause", *_items(COLLECT)]
     else:
-        lines += ["", _wrapped("HEALTHY", found.reason)]
+        lines += ["", report.labelled("HEALTHY", found.reason)]
     notes = [(one, "over: a later start came up, or the server was told to end") for one in found.past]
     notes += [
         (one, "a request was refused: the client's mistake, others were answered") for one in found.refused
     ]
     lines += [""] * bool(notes)
     for one, said in notes:
-        lines += [_wrapped("note", f"{one.key} ({one.line.where}): {said}")]
+        lines += [report.labelled("note", f"{one.key} ({one.line.where}): {said}")]
     return "\n".join(lines) + "\n"
 
 
@@ -104,29 +103,31 @@ def _whole(one: Cause, label: str) -> list[str]:
     colour = COLOUR_NAMES[said.colour]
     rows = [
         "",
-        _wrapped(
+        report.labelled(
             label, f"{one.key} ({one.sure.value} by the log; layer {said.layer}, {said.colour}: {colour})"
         ),
         f"{one.line.where:10} {one.line.line}",
         *(f"{place.where:10} {place.line}" for place in one.also),
-        _wrapped("why", said.why),
+        report.labelled("why", said.why),
     ]
     rows += [
-        _wrapped("machine", f"{reading.check} {reading.verdict.value}: {reading.text}")
+        report.labelled("machine", f"{reading.check} {reading.verdict.value}: {reading.text}")
         for reading in one.readings
     ]
     if one.confirmed:
-        rows.append(_wrapped("", "confirmed by this machine"))
+        rows.append(report.labelled("", "confirmed by this machine"))
     elif one.denied:
         rows.append(
-            _wrapped("", "this machine does not show it: the log is of another one, or of another time")
+            report.labelled(
+                "", "this machine does not show it: the log is of another one, or of another time"
+            )
         )
-    rows.append(_wrapped("fix", f"{said.fix.text} (risk: {said.fix.risk.value})"))
+    rows.append(report.labelled("fix", f"{said.fix.text} (risk: {said.fix.risk.value})"))
     rows += [f"{'':10} $ {command}" for command in said.fix.commands]
     if said.fix.undo:
-        rows.append(_wrapped("undo", said.fix.undo))
+        rows.append(report.labelled("undo", said.fix.undo))
     if said.checks and not one.readings:
-        rows.append(_wrapped("ask", f"runbook check {' '.join(said.checks)}"))
+        rows.append(report.labelled("ask", f"runbook check {' '.join(said.checks)}"))
     rows += [f"{'source' if not at else '':10} {source}" for at, source in enumerate(said.sources[:2])]
     return rows
 
@@ -137,7 +138,7 @@ def _others(causes: Sequence[Cause]) -> list[str]:
     rows = ["", "other causes that the log speaks of"]
     for one in causes[:4]:
         because = f"follows from {one.follows}" if one.follows else one.sure.value
-        rows.append(_wrapped("", f"{one.key} ({because}; {one.line.where})", "  "))
+        rows.append(report.wrapped(f"{one.key} ({because}; {one.line.where})", "  ", " " * 11))
     return rows
 
 
@@ -156,25 +157,4 @@ def _first(places: Sequence[Place]) -> list[Place]:
 
 
 def _items(texts: Sequence[str]) -> list[str]:
-    return [
-        textwrap.fill(
-            text,
-            WIDTH,
-            initial_indent="  - ",
-            subsequent_indent="    ",
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
-        for text in texts
-    ]
-
-
-def _wrapped(label: str, words: str, first: str = "") -> str:
-    return textwrap.fill(
-        words,
-        WIDTH,
-        initial_indent=first or f"{label:10} ",
-        subsequent_indent=" " * 11,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return [report.wrapped(text, "  - ", "    ") for text in texts]
