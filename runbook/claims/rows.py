@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from runbook import entries
 from runbook.errors import BadParameter
 
 FOLDER = Path(__file__).parent
@@ -21,13 +20,7 @@ def of(path: Path) -> list[dict[str, Any]]:
     Raises:
         BadParameter: it is no YAML, or no list of entries.
     """
-    try:
-        rows = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as why:
-        raise wrong(path, "", " ".join(str(why).split()), "YAML") from why
-    if not isinstance(rows, list) or not all(isinstance(one, dict) for one in rows):
-        raise wrong(path, "", "it holds no list of entries", "a list, each entry with an id")
-    return rows
+    return entries.read(path, _called(path))
 
 
 def explained_by(check_id: str) -> list[tuple[str, str, str]]:
@@ -41,6 +34,9 @@ def explained_by(check_id: str) -> list[tuple[str, str, str]]:
 
 
 def wrong(path: Path, entry: str, seen: str, expected: str) -> BadParameter:
-    """The error for a file, or for one entry of it."""
-    where = f"{path.parent.name}/{path.name}" + (f", {entry}" if entry else "")
-    return BadParameter(f"claims {where}: {seen}", expected, "mend that file")
+    """The error for an entry of a file."""
+    return BadParameter(f"{_called(path)}, {entry}: {seen}", expected, "mend that file")
+
+
+def _called(path: Path) -> str:
+    return f"claims {path.parent.name}/{path.name}"

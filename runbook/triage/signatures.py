@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import re2
-import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from runbook import entries
 from runbook.errors import BadParameter
 from runbook.model import Fix, Risk
 
@@ -131,7 +131,7 @@ def load(folder: Path = FOLDER) -> tuple[Signature, ...]:
         _signature(path, row)
         for path in sorted(folder.glob("*.yaml"))
         if path.name != "normal.yaml"
-        for row in _rows(path)
+        for row in entries.read(path, path.name)
     ]
     twice = sorted(key for key, times in Counter(one.key for one in found).items() if times > 1)
     if twice:
@@ -150,20 +150,10 @@ def load_normal(folder: Path = FOLDER) -> tuple[Normal, ...]:
     """
     path = folder / "normal.yaml"
     found = []
-    for row in _rows(path):
+    for row in entries.read(path, path.name):
         says = _patterns(path, "normal", [row.get("says")])[0]
         found.append(Normal(says, str(row.get("why", "")), shadow=bool(row.get("shadow", False))))
     return tuple(found)
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        rows = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    except yaml.YAMLError as why:
-        raise BadParameter(f"{path.name}: {why}", "YAML", "mend the file") from why
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadParameter(f"{path.name}: {type(rows).__name__}", "a list of entries", "mend the file")
-    return rows
 
 
 def _signature(path: Path, row: dict[str, Any]) -> Signature:
