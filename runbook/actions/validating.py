@@ -27,6 +27,7 @@ QUICK = {"cpu": 32, "cuda": 96}
 LENGTHS = {"cpu": (64, 16), "cuda": (512, 128)}
 STEP_S = 10.0
 QUICK_S = 5.0
+QUICK_TRIES = 4
 FEWEST, MOST = 8, 1024
 DOUBLING = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 COPIES = 4
@@ -209,13 +210,17 @@ class Loads:
         return steps, features, pair
 
     def _quick(self) -> list[Step]:
-        """The short load, and on a quick server a longer one, so that enough was read under it to name a limit."""
+        """The short load, and longer ones until enough was read under one to name a limit: as long as the load before was quick."""
         one = self.of.quick()
         steps = [self.put(one)]
-        if sum(1 for row in self.rows[-1] if row.running) < 2 * limits.FEWEST:
-            number = max(one.number, min(MOST, round(steps[0].rps * QUICK_S)))
-            steps.append(self.put(replace(one, number=number, seed=one.seed + 1)))
+        while len(steps) < QUICK_TRIES and self._few() and not self._dead():
+            number = max(one.number, min(MOST, round(steps[-1].rps * QUICK_S)))
+            steps.append(self.put(replace(one, number=number, seed=one.seed + len(steps))))
         return steps
+
+    def _few(self) -> bool:
+        """Whether too little was read under the last load to name a limit."""
+        return sum(1 for row in self.rows[-1] if row.running) < 2 * limits.FEWEST
 
     def _first(self, one: Load) -> Said:
         return self.bench.put(one, self._standstill)
