@@ -197,7 +197,12 @@ class Jobs:
                 "scratch": None if scratch is None else str(scratch.resolve()),
                 "oom": _oom_count(),
             }
-            return self._run_keeper(spec)
+            try:
+                return self._run_keeper(spec)
+            except KeyboardInterrupt:
+                # The command may run by now, and whoever asked for it has no job in hand yet that could be stopped.
+                self.stop(name)
+                raise
 
     def get(self, name: str) -> Job | None:
         """The job of that name if its process runs. A stale, half-written or foreign state file is no job."""

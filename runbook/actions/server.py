@@ -103,10 +103,9 @@ class StartServer:
         self.jobs.stop(NAME)
         measured.forget(self.ctx.work)
         job = self._start(wanted)
-        say(f"started as process {job.pid} on port {job.port}; the log is {job.log}")
-        caches = self.ctx.work.caches(self.ctx.stack.name)
-        telling = _Telling(job, caches, say)
         try:
+            say(f"started as process {job.pid} on port {job.port}; the log is {job.log}")
+            telling = _Telling(job, self.ctx.work.caches(self.ctx.stack.name), say)
             ready_s = self.jobs.wait(
                 job, telling, deadline_s=self.ctx.deadline_s, root_line=vllm_log.root_line
             )

@@ -48,6 +48,19 @@ def hanging(home: Path, folder: Path) -> Path:
     return wrapper
 
 
+def test_an_interrupt_just_after_the_start_leaves_nothing(home: Path, built: Path) -> None:
+    assert built == home
+
+    def say(line: str) -> None:
+        assert line.startswith("started as process ")
+        assert walking.server(home) is not None
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        StartServer(context(home, 60)).apply(say)
+    assert walking.left(home) == []
+
+
 def test_a_hang_in_an_import_is_named_by_its_stack(home: Path, built: Path, tmp_path: Path) -> None:
     assert built == home
     said: list[str] = []

@@ -139,7 +139,8 @@ def starved(pid: int) -> Iterator[None]:
 def test_traps_are_never_ok(ctx: Context) -> None:
     job = running(ctx)
     endpoint = own(ctx.work, job)
-    plain = Load("trap", 24, 48, 16, concurrency=4)
+    # Long enough that the engine needs more for an answer than the least that a stream is judged by (load.STREAM_S).
+    plain = Load("trap", 24, 48, 64, concurrency=4)
     kinds: dict[str, set[str]] = {}
     with proxied(endpoint) as front, closing(Bench(ctx, front, folder_of(ctx))) as bench:
         bench.ready()
