@@ -95,6 +95,7 @@ class Case:
     stack: str = CPU
     says: str = ""  # words that reason or fix must hold
     manifest: tuple[tuple[str, str], ...] = ()  # replacements in the stack's manifest
+    built: bool = True  # whether the stack's target is there
 
     def __str__(self) -> str:
         return f"{self.id} {self.name}"
@@ -111,6 +112,7 @@ class Row:
     stack: str = ""
     says: str = ""
     manifest: tuple[tuple[str, str], ...] = ()
+    built: bool = True
 
 
 def table(check_id: str, base: Mapping[str, Any], *rows: Row, stack: str = CPU) -> list[Case]:
@@ -125,6 +127,7 @@ def table(check_id: str, base: Mapping[str, Any], *rows: Row, stack: str = CPU) 
             row.stack or stack,
             row.says,
             row.manifest,
+            row.built,
         )
         for row in rows
     ]
@@ -141,10 +144,10 @@ def passed(one: Check) -> dict[str, Finding]:
     }  # fmt: skip
 
 
-def found(check_id: str, answers: Mapping[str, Any], stack: str = CPU) -> Finding:
+def found(check_id: str, answers: Mapping[str, Any], stack: str = CPU, *, built: bool = True) -> Finding:
     """What a check concludes from these readings when everything it requires has passed."""
     one = BY_ID[check_id]
-    return judge(one, Host(answers, stack), passed(one))
+    return judge(one, Host(answers, stack, has_target=built), passed(one))
 
 
 def evidence(finding: Finding) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def _edited_stack(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: p
 @pytest.mark.usefixtures("_edited_stack")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_verdict_and_evidence(case: Case) -> None:
-    finding = found(case.id, case.answers, case.stack)
+    finding = found(case.id, case.answers, case.stack, built=case.built)
     words = f"{finding.reason} {finding.fix.text if finding.fix else ''} {finding.fix.commands if finding.fix else ''}"
     assert finding.verdict is case.verdict, finding
     have = evidence(finding)
@@ -49,7 +49,7 @@ def test_verdict_and_evidence(case: Case) -> None:
 @pytest.mark.usefixtures("_edited_stack")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_finding_is_fit_to_be_shown(case: Case) -> None:
-    finding = found(case.id, case.answers, case.stack)
+    finding = found(case.id, case.answers, case.stack, built=case.built)
     if finding.verdict is FAIL:
         assert finding.fix
     if finding.verdict in (SKIP, UNKNOWN):

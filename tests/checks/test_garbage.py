@@ -223,7 +223,9 @@ def test_one_thing_amiss_never_raises(case: Case) -> None:
     one = BY_ID[case.id]
     for ask, answer in case.answers.items():
         for what, odd in holes(answer):
-            finding = judge(one, Host({**case.answers, ask: odd}, case.stack), passed(one))
+            finding = judge(
+                one, Host({**case.answers, ask: odd}, case.stack, has_target=case.built), passed(one)
+            )
             assert finding.reason or finding.evidence, (ask, what)
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -95,9 +96,18 @@ def served(workspace: Path, built: Path) -> Served:
 
 @contextlib.contextmanager
 def under_load(server: Served) -> Iterator[Callable[[], list[Reply]]]:
-    """Clients with long answers under way; call what is given to have their replies."""
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        asked = [pool.submit(server.long_answer) for _ in range(CLIENTS)]
+    """Clients that ask for one long answer after another; call what is given to have the last reply of each."""
+    enough = threading.Event()
+
+    def client() -> Reply:
+        reply = server.long_answer()
+        while not reply.error and not enough.is_set():
+            reply = server.long_answer()
+        return reply
+
+    with ThreadPoolExecutor(CLIENTS) as pool, contextlib.ExitStack() as stack:
+        stack.callback(enough.set)
+        asked = [pool.submit(client) for _ in range(CLIENTS)]
         seen: list[float] = []
 
         def all_run() -> bool:
@@ -107,7 +117,12 @@ def under_load(server: Served) -> Iterator[Callable[[], list[Reply]]]:
             return seen[-1] == CLIENTS
 
         walking.until(all_run, 30, "all requests run")
-        yield lambda: [one.result(60) for one in asked]
+
+        def replies() -> list[Reply]:
+            enough.set()
+            return [one.result(60) for one in asked]
+
+        yield replies
 
 
 def runbook(home: Path, *words: str) -> "subprocess.CompletedProcess[str]":
