@@ -6,6 +6,7 @@ with empty cache folders (first ever) and with those the start before has filled
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -53,7 +54,8 @@ def start(argv: list[str], env: dict[str, str], port: int, log: Path) -> float:
         return time.monotonic() - began
     finally:
         below = watching.tree(server.pid)
-        os.killpg(server.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself
+            os.killpg(server.pid, signal.SIGTERM)
         try:
             server.wait(20)
         except subprocess.TimeoutExpired:
@@ -93,6 +95,10 @@ def main() -> None:
 def measured(work: Workspace, stack: pins.Stack, what: str, rounds: int) -> dict[str, object]:
     """All starts of one question."""
     python, model = work.target_python(stack.name), work.models / stack.model
+    if not (python.exists() and model.is_dir()):
+        raise SystemExit(
+            f"{python} or {model} is not there; make them: runbook run 03 07 --stack {stack.name}"
+        )
     variants = ("with", "without") if what == "bytecode" else ("cached", "first ever")
     times: dict[str, list[float]] = {one: [] for one in variants}
     told: dict[str, dict[str, float]] = {}

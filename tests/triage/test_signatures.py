@@ -27,6 +27,8 @@ OWN = frozenset(
         "cpu-attention-needs-bfloat16",
         "cpu-build-cannot-load-model",
         "cpu-conv-one-token-prompt",
+        "cuda-before-fork",
+        "gpu-program-fault",
         "host-memory-exhausted",
         "lscpu-missing",
         "server-process-killed",

@@ -21,6 +21,13 @@ RAY = "(autoscaler +45s) Error: No available node types can fulfill resource req
 TOO_FEW = "WARNING [ray_utils.py:352] Tensor parallel size (16) exceeds available GPUs (8)."
 TIME_OUT = "504 Server Error: Gateway Time-out for url: https://%s/api/models/Qwen/Qwen3.5-4B"
 NVCC = "unable to execute '%s/bin/nvcc': No such file or directory"
+FORK = "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
+XID = "NVRM: Xid (PCI:0000:38:00): %d, pid=2924364, name=pt_main_thread, %s"
+CACHED = '  File "/home/me/.cache/vllm/torch_compile_cache/78ef13/rank_0_0/inductor_cache/yv/cy.py", line 357, in call\n    assert_size_stride(arg0_1, (2560, ), (1, ))'
+ROOM = "INFO [gpu_worker.py:563] Available KV cache memory: 41.03 GiB"
+MNNVL = "(EngineCore pid=16) ERROR [core.py:1349]     from flashinfer.comm.mnnvl import CommBackend, SymmDeviceMemory"
+OLD_PYTHON = "  File \"/opt/flashinfer/comm/fd_exchange.py\", line 55, in <module>\nTypeError: type 'array.array' is not subscriptable"
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 UNNAMED = "ValueError: There is no module or parameter named '%s' in %s"
 
 
@@ -49,6 +56,13 @@ UNNAMED = "ValueError: There is no module or parameter named '%s' in %s"
         (("FATAL: kernel `fmha_cutlassF_f16_aligned_64x128_rf_sm80` is for sm80-sm100, but was built for sm50",), "missing-sm-arch"),
         (("flashinfer/tma.cuh(41): error: namespace 'cuda::ptx' has no member 'n32_t'",), "nvcc-too-old-for-jit"),
         (("causal_conv1d.py:42 RuntimeError: Triton Error [CUDA]: operation not permitted when stream is capturing",), "gdn-cudagraph-bug"),
+        ((FORK,), "cuda-before-fork"),
+        ((XID % (31, "Ch 00000008, MMU Fault: ENGINE GRAPHICS"),), "gpu-program-fault"),
+        ((XID % (43, "Ch 00000008"), XID % (79, "GPU has fallen off the bus.")), "gpu-hardware-fault"),
+        ((CACHED, "AssertionError: expected size 5376==2560, stride 1==1 at dim=0"), "compile-cache-stale"),
+        ((ROOM, "(EngineCore pid=16) ERROR [core.py:1349] EngineCore failed to start.", MNNVL, OLD_PYTHON), "python-version-unsupported"),
+        ((NO_KERNEL,), "missing-sm-arch"),
+        (("GPU 0: NVIDIA GeForce GTX 1080 Ti", NO_KERNEL), "gpu-unsupported-by-wheel"),
         (("NVRM: (PCI ID: 10de:26b5) installed in this system has", "NVRM: fallen off the bus and is not responding to commands."), "gpu-hardware-fault"),
     ],
 )  # fmt: skip
