@@ -58,6 +58,10 @@ UNNAMED = "ValueError: There is no module or parameter named '%s' in %s"
         (("causal_conv1d.py:42 RuntimeError: Triton Error [CUDA]: operation not permitted when stream is capturing",), "gdn-cudagraph-bug"),
         ((FORK,), "cuda-before-fork"),
         ((XID % (31, "Ch 00000008, MMU Fault: ENGINE GRAPHICS"),), "gpu-program-fault"),
+        (
+            (XID % (31, "Ch 8, MMU Fault"), 'File "gdn_attn.py", line 9, in build', "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"),
+            "gdn-illegal-memory-access",
+        ),
         ((XID % (43, "Ch 00000008"), XID % (79, "GPU has fallen off the bus.")), "gpu-hardware-fault"),
         ((CACHED, "AssertionError: expected size 5376==2560, stride 1==1 at dim=0"), "compile-cache-stale"),
         ((ROOM, "(EngineCore pid=16) ERROR [core.py:1349] EngineCore failed to start.", MNNVL, OLD_PYTHON), "python-version-unsupported"),
