@@ -23,8 +23,8 @@ from walking import OLD, Running
 from runbook.actions.jobs import Jobs
 
 PAGES = ("07_model", "08_warmup", "09_serving")
-# Forty deaths when all is asked for; otherwise twenty-four, so that a whole CI run ends well within its time.
-TRIES = 10 if os.environ.get("RUNBOOK_TEST_ALL") else 6
+# Forty deaths when all is asked for; otherwise sixteen, so that a whole CI run ends well within its time.
+TRIES = 10 if os.environ.get("RUNBOOK_TEST_ALL") else 4
 LATE_S = 300.0
 """How long a spot may take to be reached: a server that starts on a machine that is busy."""
 
