@@ -172,8 +172,8 @@ class Fetch:
         # -I: no file of the repository that is being fetched can pass for a module.
         argv = [sys.executable, "-I", "-m", "runbook.actions.fetch_files", str(self.partial)]
         job = self.jobs.start(self.name, argv, env=env, cwd=self.partial, owner=self.owner, grace_s=2)
-        say(f"fetching as process {job.pid}; the log is {job.log}")
         try:
+            say(f"fetching as process {job.pid}; the log is {job.log}")
             self._watch(job, found, say)
         except BaseException:
             self.jobs.stop(self.name)

@@ -3,6 +3,7 @@
 import json
 import re
 
+from runbook.checks.host_disk import LASTING_MIB, TMP_NEED_MIB
 from runbook.model import Answer, Evidence, Fix, Layer, Risk, Source, check, fail, ok, unknown, warn
 from runbook.parse import proc
 from runbook.probe import Probe
@@ -11,8 +12,8 @@ from runbook.probe import Probe
 # measured is 8.2 GB with bytecode; the CUDA target's wheels take about 10 GB.
 DISK_NEED_MIB = 14_000
 DISK_WISH_MIB = 25_000
-# Where this stack's target stands already: logs, compile caches and a small model; another target would not fit.
-BUILT_NEED_MIB = 2_000
+# Where this stack's target stands already: logs and compile caches, and temporary files on the same disk.
+BUILT_NEED_MIB = LASTING_MIB + TMP_NEED_MIB
 # As requires-python in pyproject.toml; a test compares them.
 OLDEST, NEWEST = (3, 10), (3, 13)
 
@@ -56,8 +57,10 @@ def disk_room(host: Probe) -> Answer:
     found = proc.disk(host.run(ask).out)
     if found is None:
         return unknown("df gave no row that can be read")
-    need = BUILT_NEED_MIB if host.has_target else DISK_NEED_MIB
-    wish = DISK_NEED_MIB if host.has_target else DISK_WISH_MIB
+    if host.has_target:
+        need, wish, fits = BUILT_NEED_MIB, DISK_NEED_MIB, "no other target fits beside this one"
+    else:
+        need, wish, fits = DISK_NEED_MIB, DISK_WISH_MIB, "one target fits; two do not"
     seen = (
         Evidence("free (MiB)", found.free_mib, "run df -Pk {disk}"),
         Evidence("on", found.mount, "run df -Pk {disk}"),
@@ -67,7 +70,6 @@ def disk_room(host: Probe) -> Answer:
     if found.free_mib < need:
         return fail(*seen, fix=move)
     if found.free_mib < wish:
-        fits = "no other target fits beside this one" if host.has_target else "one target fits; two do not"
         return warn(*seen, fix=move, reason=fits)
     return ok(*seen)
 

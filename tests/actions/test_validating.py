@@ -37,7 +37,10 @@ def put(home: Path, *measured: tuple[Step, int], dead: str = "") -> list[Any]:
         def _dead(self) -> str:
             return dead
 
-    loads = Measured(Validate(ctx, Asked(quick=True)), None, None, None, None, lambda _: None)  # type: ignore[arg-type]
+    unused: Any = (
+        None  # what would load and watch a server: put() and _dead() alone use it, and stand in here
+    )
+    loads = Measured(Validate(ctx, Asked(quick=True)), unused, unused, unused, unused, unused)
     steps, features, pair = loads.all()
     assert (len(steps), features, pair) == (len(asked), [], [])
     return asked

@@ -105,8 +105,7 @@ def under_load(server: Served) -> Iterator[Callable[[], list[Reply]]]:
             reply = server.long_answer()
         return reply
 
-    with ThreadPoolExecutor(CLIENTS) as pool, contextlib.ExitStack() as stack:
-        stack.callback(enough.set)
+    with ThreadPoolExecutor(CLIENTS) as pool:
         asked = [pool.submit(client) for _ in range(CLIENTS)]
         seen: list[float] = []
 
@@ -116,13 +115,15 @@ def under_load(server: Served) -> Iterator[Callable[[], list[Reply]]]:
             seen.append(server.running())
             return seen[-1] == CLIENTS
 
-        walking.until(all_run, 30, "all requests run")
-
         def replies() -> list[Reply]:
             enough.set()
             return [one.result(60) for one in asked]
 
-        yield replies
+        try:
+            walking.until(all_run, 30, "all requests run")
+            yield replies
+        finally:
+            enough.set()
 
 
 def runbook(home: Path, *words: str) -> "subprocess.CompletedProcess[str]":
