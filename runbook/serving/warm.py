@@ -140,7 +140,14 @@ def unseen(served: Served) -> tuple[Shape, ...]:
         *(Shape(f"prompt of {size}", PROBE, size, 1) for size in _between(longest)),
         *(Shape(f"{size} at once", STRESS, 21, 2, at_once=min(size, served.max_num_seqs)) for size in (3, 5)),
     ]
-    return tuple(kinds)
+    # With little context and one request at a time, the shapes that follow from those limits may be among these.
+    asked = [_request(one) for one in shapes(served)[1:]]
+    return tuple(one for one in kinds if _request(one) not in asked)
+
+
+def _request(one: Shape) -> Shape:
+    """A shape without what only names it."""
+    return dataclasses.replace(one, name="", kind=PROBE)
 
 
 def _between(longest: int) -> list[int]:

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runbook.serving import warm
@@ -109,6 +109,8 @@ def test_what_an_h200_showed() -> None:
     assert warm.trend([first, *later]).flat is True
 
 
+@example(length=53, seqs=1, tools=False, images=False)
+@example(length=28, seqs=1, tools=False, images=False)
 @given(st.integers(20, 200_000), st.integers(1, 2048), st.booleans(), st.booleans())
 def test_shapes_fit_what_the_server_takes(length: int, seqs: int, tools: bool, images: bool) -> None:  # noqa: FBT001
     served = Served(length, seqs, tools, images)
